@@ -24,7 +24,7 @@ class EdgeEncoder(Layer):
 
     def __init__(self, f_edge: int, f_in: int, hidden: int, act: str = "silu"):
         super().__init__(f_in, f_in)
-        self.f_edge, self.hidden, self.act_name = f_edge, hidden, act
+        self.f_edge, self.hidden, self.inner_name = f_edge, hidden, act
         self.mlp = _mlp(f_edge, hidden, hidden, act)
 
     def forward(self, A, H_nF, E_EF=None):
@@ -34,9 +34,8 @@ class EdgeEncoder(Layer):
             raise UsageError(f"edges have {e_EF.shape[1]} attributes, and EdgeEncoder(f_edge={self.f_edge}) reads others")
         return H_nF, A.map_edges(self.mlp, e_EF, self.hidden)
 
-    @property
-    def end(self) -> str:
-        return f"edges {self.f_edge} -> {self.hidden}, act={self.act_name}"
+    def extra_repr(self) -> str:
+        return f"{self.f_in} -> {self.f_out}, edges {self.f_edge} -> {self.hidden}, act={self.inner_name}"
 
 
 class EdgeMLP(Layer):
@@ -57,7 +56,7 @@ class EdgeMLP(Layer):
         super().__init__(f_in, f_in)
         hidden = f_in if hidden is None else hidden
         check_integer("hidden", hidden, 1)
-        self.hidden, self.act_name = hidden, act
+        self.hidden, self.inner_name = hidden, act
         self.W, self.b = self.weight(3 * f_in, hidden), self.weight(hidden)
         self.edge = _mlp(hidden, hidden, f_in, act)[1:]  # its first product is W
         self.node = _mlp(2 * f_in, hidden, f_in, act)
@@ -68,9 +67,8 @@ class EdgeMLP(Layer):
             raise UsageError("EdgeMLP reads the states of edges: put an EdgeEncoder(f_edge, f_in, hidden) before it")
         return A.update_edges(self.edge, self.node, H_nF, E_EF, self.W, self.b)
 
-    @property
-    def end(self) -> str:
-        return f"hidden={self.hidden}, act={self.act_name}"
+    def extra_repr(self) -> str:
+        return f"{self.f_in} -> {self.f_out}, hidden={self.hidden}, act={self.inner_name}"
 
 
 def _mlp(f_in: int, hidden: int, f_out: int, act: str) -> nn.Sequential:

@@ -51,7 +51,9 @@ class Planned:
         self._model: Choice | None = None
         if widths:
             options = {name: getattr(config, name) for name in ("wire", "wire_gradients", "order", "keep", "overlap")}
-            self._model = Choice(layers=_layers(config, widths, loaded.n_edge_features), itemsize=ITEMSIZE[config.dtype], **options)
+            self._model = Choice(
+                layers=_layers(config, widths, loaded.n_edge_features), itemsize=ITEMSIZE[config.dtype], **options
+            )
         self._parts: dict[tuple, Partition] = {}
         self._is_pruned: dict[int, bool] = {}
 

@@ -1,7 +1,7 @@
 """Layers that read attributes of edges, made of the words of A; each is also a family of --model, but NNConv.
 
-Shapes: n own rows, E nonzeros, F in, C out, F_e attributes e_ij of an edge, K heads of width D, heads innermost. Edges are
-those of the graph: no self-loops are added.
+Shapes: n own rows, E nonzeros, F in, C out, F_e attributes e_ij of an edge, K heads of width D, heads innermost. No
+self-loops are added.
 """
 
 from __future__ import annotations
@@ -64,7 +64,11 @@ class NNConv(Layer):
         for name, value in (("basis", basis), ("hidden", hidden)):
             check_integer(name, value, 1)
         self.basis, self.W = basis, self.weight(f_in, f_out)
-        self.W_FCB, self.W_e, self.b_e = self.weight(f_in, f_out * basis), self.weight(f_edge, hidden), self.weight(hidden)
+        self.W_FCB, self.W_e, self.b_e = (
+            self.weight(f_in, f_out * basis),
+            self.weight(f_edge, hidden),
+            self.weight(hidden),
+        )
         self.W_c = self.weight(hidden, basis)
         self.end_with(**({"bias": True} | end))
 
@@ -78,7 +82,7 @@ class NNConv(Layer):
 class Transformer(Layer):
     """Z_i = act(H_i W + sum_j alpha_ij (v_j + e_ij W_e) + b), alpha = softmax_j(<q_i, k_j + e_ij W_e> / sqrt(D)).
 
-    q = H W_q, k = H W_k, v = H W_v, of each head. What edges add is computed with F_e numbers an edge and head:
+    q = H W_q, k = H W_k, v = H W_v, of each head. What edges add is computed with F_e numbers of each head:
     <q_i, e_ij W_e> = <W_e q_i, e_ij>, and sum_j alpha_ij e_ij W_e = (sum_j alpha_ij e_ij) W_e.
     Args: f_in, f_out, f_edge  widths F, C = K D and F_e; heads: K, of which C is a multiple.
           end   act, bias (True), norm and residual, see Layer.end_with.

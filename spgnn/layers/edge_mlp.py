@@ -31,7 +31,9 @@ class EdgeEncoder(Layer):
         """Return H and the states of edges, (E, hidden). Nothing is exchanged."""
         e_EF = A.edges
         if e_EF.shape[1] != self.f_edge:
-            raise UsageError(f"edges have {e_EF.shape[1]} attributes, and EdgeEncoder(f_edge={self.f_edge}) reads others")
+            raise UsageError(
+                f"edges have {e_EF.shape[1]} attributes, and EdgeEncoder(f_edge={self.f_edge}) reads others"
+            )
         return H_nF, A.map_edges(self.mlp, e_EF, self.hidden)
 
     def extra_repr(self) -> str:

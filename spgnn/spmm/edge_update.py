@@ -52,14 +52,14 @@ class MapRows(torch.autograd.Function):
 class UpdateEdges(torch.autograd.Function):
     """E'_ij = E_ij + f(H_i W_i + H_j W_j + E_ij W_e + b); H'_i = H_i + g([H_i, sum_j E'_ij]).
 
-    Args: f, g  modules that make each row of what they return from the same row of what they get, without chance;
+    Args: modules  f and g, which make each row of what they return from the same row of what they get, without chance;
                 params are those of f, then of g.
     Returns (H', E'). C columns of ghost rows travel, once each way; H, E, E' and the ghost rows are held.
     """
 
     @staticmethod
-    def forward(ctx, A, f, g, H_nF, E_EF, W, b_C, *params):
-        T, ctx.A, ctx.f, ctx.g = sum_dtype(A.dtype), A, f, g
+    def forward(ctx, A, modules, H_nF, E_EF, W, b_C, *params):
+        T, ctx.A, (f, g) = sum_dtype(A.dtype), A, modules
         H_nF, E_EF = H_nF.detach().to(T).contiguous(), E_EF.detach().to(T).contiguous()
         made_EF, V = A.pool.empty(*E_EF.shape, dtype=T), []
         W_i, W_j, W_e = W.split([H_nF.shape[1], H_nF.shape[1], E_EF.shape[1]])
@@ -76,7 +76,7 @@ class UpdateEdges(torch.autograd.Function):
             for at in chunks(A, A.n, 2 * H_nF.shape[1]):
                 torch.add(H_nF[at], g(torch.cat([H_nF[at], S_nF[at]], 1)), out=made_nF[at])
         ctx.save_for_backward(H_nF, E_EF, made_EF, W, b_C, *V[1:])
-        ctx.params = params
+        ctx.f, ctx.g, ctx.params = f, g, params
         ctx.set_materialize_grads(False)
         return made_nF.to(A.out_dtype), made_EF
 
@@ -113,7 +113,7 @@ class UpdateEdges(torch.autograd.Function):
         torch.mm(H_nF.t(), dU_nC, out=dW[:F])
         torch.mm(H_nF.t(), dV_nC, out=dW[F : 2 * F])
         dH_nF.addmm_(dU_nC, W_i.t()).addmm_(dV_nC, W_j.t())
-        return None, None, None, own(dH_nF), own(dE_EF), dW, dU_nC.sum(0), *map(made.get, ctx.params)
+        return None, None, own(dH_nF), own(dE_EF), dW, dU_nC.sum(0), *map(made.get, ctx.params)
 
 
 def first_product(A, block, at: slice, U_nC, V_cC, E_EF, W_e) -> torch.Tensor:
@@ -124,7 +124,7 @@ def first_product(A, block, at: slice, U_nC, V_cC, E_EF, W_e) -> torch.Tensor:
 
 
 def pull_back(f: nn.Module, X: torch.Tensor, G: torch.Tensor, made: Gradients) -> torch.Tensor:
-    """Return the gradient of X of f(X), whose gradient is G, and add those of the parameters of f to `made`."""
+    """Return the gradient of X of f(X), whose gradient is G, and add the parameters' gradients to `made`."""
     names = {id(parameter) for parameter in f.parameters()}
     of_f = [parameter for parameter in made if id(parameter) in names]
     with torch.enable_grad():

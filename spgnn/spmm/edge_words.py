@@ -159,8 +159,8 @@ def update_edges(
     if A.row_sum is not None:
         raise UsageError("A.update_edges needs all edges of a row on its rank: use replication = 1")
     if len(W) != 2 * H_nF.shape[1] + E_EF.shape[1]:
-        raise ShapeError(f"W has {len(W)} rows; expected {2 * H_nF.shape[1] + E_EF.shape[1]}, those of [H_i, H_j, E_ij]")
-    return UpdateEdges.apply(A, f, g, H_nF, E_EF, W, b_C, *f.parameters(), *g.parameters())
+        raise ShapeError(f"W has {len(W)} rows; expected {2 * H_nF.shape[1] + E_EF.shape[1]}, for [H_i, H_j, E_ij]")
+    return UpdateEdges.apply(A, (f, g), H_nF, E_EF, W, b_C, *f.parameters(), *g.parameters())
 
 
 def local_graph(A, H_mF: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:

@@ -10,7 +10,8 @@ import pytest
 from worlds import launch
 
 import spgnn
-from spgnn.config.names import MODELS, SAMPLERS
+from spgnn.config.names import SAMPLERS
+from spgnn.layers.registry import FAMILIES
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -21,6 +22,7 @@ WITH_PYTHON = [
     for page in sorted(DOCS.glob("*.md"))
     if "\n```python\n" in page.read_text(encoding="utf-8") and page.name != "formats.md"
 ]
+ON_EDGES = [name for name, family in FAMILIES.items() if family.reads_edges]
 MARK = "---- end of a block ----"
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]*))?\)")
 
@@ -74,7 +76,7 @@ def blocks_and_output(page: Path) -> list[tuple[str, str | None]]:
     return [(m[1], m[2]) for m in re.finditer(r"^```python\n(.*?)^```\n(?:```\n(.*?)^```$)?", text, re.S | re.M)]
 
 
-@pytest.mark.parametrize("page, names", [("models.md", MODELS), ("models.md", SAMPLERS)])
+@pytest.mark.parametrize("page, names", [("models.md", FAMILIES.keys() - ON_EDGES), ("edges.md", ON_EDGES), ("models.md", SAMPLERS)])
 def test_every_model_and_sampler_has_a_line_of_python(page, names):
     code = "".join(code for code, _ in blocks_and_output(DOCS / page))
     assert not [name for name in names if f'"{name}": ' not in code]

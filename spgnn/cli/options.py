@@ -42,7 +42,7 @@ Of an edge u -> v in GRAPH, --edges makes
   both  each read the other (also: undirected)
   auto  in for graphs of from_pyg and from_dgl, both for others
 """
-MODEL_HELP = "\b\nFamilies of models:\n" + "".join(f"  {name:8}{what}\n" for name, what in MODELS.items())
+MODEL_HELP = "\b\nFamilies of models:\n" + "".join(f"  {name:14}{what}\n" for name, what in MODELS.items())
 SAMPLER_HELP = (
     "\b\nSamplers, each with its options; a step then trains on subgraphs:\n"
     + "".join(f"  {name:11}{what}\n" for name, what in SAMPLERS.items())

@@ -10,7 +10,6 @@ from typing import Literal
 
 from .fields import Gone, option
 from .names import (
-    MODELS,
     SAMPLERS,
     Activation,
     Aggregator,
@@ -114,7 +113,7 @@ class ModelConfig:
     """The layers of a model. Each family of models has some of these options, see spgnn.layers.registry."""
 
     heading = "Model"
-    model: str = option("gcn", "family of models", metavar="|".join(MODELS))
+    model: str = option("gcn", "family, such as sage or gat, see --help all", metavar="NAME")
     hidden: int = option(128, "width of the hidden layers", low=1, high=1_000_000)
     layers: int = option(2, "number of layers", low=1, high=1000)
     dropout: float = option(0.0, "probability to zero an input of a layer", low=0, high=0.999)

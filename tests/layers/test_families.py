@@ -42,7 +42,7 @@ def test_an_option_that_is_missing_in_a_stored_model_has_its_default(plain):
 def test_an_option_of_another_family_is_refused(plain):
     operator_of(TrainConfig(model="plain", hidden=5))
     operator_of(TrainConfig(dropout=0.5))
-    with pytest.raises(UsageError, match="--heads is an option of --model gat; omit it with --model plain"):
+    with pytest.raises(UsageError, match="--heads is an option of --model gat and transformer; omit it with --model plain"):
         operator_of(TrainConfig(model="plain", heads=4))
 
 
@@ -114,9 +114,9 @@ def test_a_family_that_is_not_known_is_refused_before_the_graph_is_read(capsys):
 
 
 def test_help_names_every_family(capsys):
-    cli.main(["train", "--help"])
-    line = next(line for line in capsys.readouterr().out.splitlines() if line.strip().startswith("--model"))
-    assert all(name in line for name in FAMILIES)
+    cli.main(["train", "--help", "all"])
+    listed = capsys.readouterr().out.partition("Families of models:\n")[2].partition("\n\n")[0]
+    assert [line.split()[0] for line in listed.splitlines()] == list(FAMILIES)
 
 
 def test_what_is_built_has_the_weights_of_no_training():
@@ -134,7 +134,7 @@ OTHER = {
 
 def described(config):
     """What tells ranks that have different models: its text, and the shapes of its weights."""
-    model = ModelSpec.of(config, 6, 4).build()
+    model = ModelSpec.of(config, 6, 4, 3).build()
     return repr(model), [(name, tuple(p.shape)) for name, p in model.named_parameters()]
 
 

@@ -76,7 +76,9 @@ def blocks_and_output(page: Path) -> list[tuple[str, str | None]]:
     return [(m[1], m[2]) for m in re.finditer(r"^```python\n(.*?)^```\n(?:```\n(.*?)^```$)?", text, re.S | re.M)]
 
 
-@pytest.mark.parametrize("page, names", [("models.md", FAMILIES.keys() - ON_EDGES), ("edges.md", ON_EDGES), ("models.md", SAMPLERS)])
+@pytest.mark.parametrize(
+    "page, names", [("models.md", FAMILIES.keys() - ON_EDGES), ("edges.md", ON_EDGES), ("models.md", SAMPLERS)]
+)
 def test_every_model_and_sampler_has_a_line_of_python(page, names):
     code = "".join(code for code, _ in blocks_and_output(DOCS / page))
     assert not [name for name in names if f'"{name}": ' not in code]

@@ -50,17 +50,16 @@ def train(graph: str, config: TrainConfig, seeds: int, as_json: bool) -> int:
       mpirun -n 4 spgnn train wordnet --epochs 60 --out runs/out/demo
       torchrun --nproc-per-node 4 --no-python spgnn train wordnet --epochs 60
       spgnn train --config runs/out/demo/config.toml --seed 1 --out NEW
-      spgnn train planetoid/ind.cora --preset planetoid-gcn --seeds 5
       spgnn train --resume runs/out/demo --epochs 100
       mpirun -n 2 spgnn train wordnet --mode average --parts 8 --interval 5
 
-    GRAPH may also be a partition folder, written by `spgnn partition --out`; each rank then reads its own part
-    only. The result does not depend on the number of ranks. With --mode average each rank trains its parts one after
-    the other, in the memory that one takes, and the weights become their mean; the result depends on the parts.
+    GRAPH may also be a partition folder of `spgnn partition --out`, of which a rank reads its own part. The result
+    does not depend on the number of ranks. With --mode average each rank trains its parts one after the other, in the
+    memory of one, and the weights become their mean: the result depends on the parts.
 
-    --out, by default a new folder runs/GRAPH-NUMBER (none: nothing is kept), receives config.toml, metrics.jsonl,
-    summary.json, checkpoints/, and in original node order split.npy and predictions.npy; with --seeds in OUT/seed-0,
-    OUT/seed-1 ... SIGTERM, SIGUSR1 and Ctrl-C write a checkpoint after the epoch and stop.
+    --out, by default a new folder runs/GRAPH-NUMBER, receives config.toml, metrics.jsonl, summary.json,
+    checkpoints/, split.npy and predictions.npy; with --seeds in OUT/seed-0 ... SIGTERM, SIGUSR1 and Ctrl-C write a
+    checkpoint after the epoch and stop.
     """
     from ..experiment.stopping import StopSignals
 

@@ -113,6 +113,9 @@ class Transformer(Layer):
         of_edges = torch.einsum("nfk,fdk->ndk", e_nFK, W_eDK.to(e_nFK.dtype)).flatten(1)
         return self.finish(A, H_mF, A.select(H_mF) @ self.W + A.sum(alpha_EK, H_mF @ self.W_v) + of_edges)
 
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, heads={self.heads}"
+
 
 class PNA(Layer):
     """Z_i = act([H_i, s(d_i) x (mean, max, min, std)_j M_ij] W + b), M_ij = relu(H_i W_i + H_j W_j + e_ij W_e + b_m).

@@ -116,7 +116,6 @@ def _run(pairs: LayerCounts, model: torch.nn.Module | FixedModel, how: dict, tra
 
     grid, n, model = pairs.grid, pairs.graph.n_nodes, model if isinstance(model, FixedModel) else FixedModel(model)
     how |= {"is_exchanged": grid.size > 1, "replication": grid.c, "wires": pairs.wires}
-    how |= {"edge_features": pairs.graph.n_edge_features}
     run = model.run(epoch_setting(itemsize=pairs.itemsize, **how), train_N is not None)
     if train_N is not None:
         train_N = np.asarray(train_N)

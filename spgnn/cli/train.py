@@ -49,9 +49,7 @@ def train(graph: str, config: TrainConfig, seeds: int, as_json: bool) -> int:
       spgnn train wordnet --epochs 60
       mpirun -n 4 spgnn train wordnet --epochs 60 --out runs/out/demo
       torchrun --nproc-per-node 4 --no-python spgnn train wordnet --epochs 60
-      spgnn train --config runs/out/demo/config.toml --seed 1 --out NEW
       spgnn train --resume runs/out/demo --epochs 100
-      mpirun -n 2 spgnn train wordnet --mode average --parts 8 --interval 5
 
     GRAPH may also be a partition folder of `spgnn partition --out`, of which a rank reads its own part. The result
     does not depend on the number of ranks. With --mode average each rank trains its parts one after the other, in the

@@ -1,4 +1,4 @@
-"""Attributes of edges on any ranks: each nonzero keeps its row, and the order of the input is that of the edge list.
+"""Attributes of edges on any ranks: each nonzero keeps its row, and the input's order is the edge list's.
 
 The oracle is a loop over the edge list in the order in which it was given.
 """

@@ -158,7 +158,7 @@ class OptimiserConfig:
     weight_decay: float = option(0.0, "L2 penalty; of adamw the decay", low=0, high=1e30)
     decay_layers: Literal["all", "first"] = option("all", "layers that weight decay acts on")
     loss: Literal["auto", NumberLoss] = option("auto", "of numbers; auto: mse", metavar="auto|mse|mae|huber")
-    metric: Literal["auto", Metric] = option("auto", "score that decides; auto: accuracy, micro_f1, r2", metavar="NAME")
+    metric: Literal["auto", Metric] = option("auto", "score that decides: accuracy, micro_f1, r2", metavar="NAME")
     patience: int = option(0, "stop after N epochs without progress; 0: never", low=0)
 
 

@@ -38,6 +38,10 @@ FILES = (
     ("Excel table", ".xlsx .xls", rb"(?!)", FRAME.format("pandas.read_excel(FILE)")),
     ("Feather table", ".feather .arrow", rb"ARROW1", FRAME.format("pandas.read_feather(FILE)")),
     ("JSON lines", ".jsonl .ndjson", rb"(?!)", FRAME.format("pandas.read_json(FILE, lines=True)")),
+    ("NumPy array", ".npy", rb"\x93NUMPY", GRAPH.format("numpy.load(FILE)")),
+    ("NumPy archive", ".npz", rb"(?!)", GRAPH.format('numpy.load(FILE)["A"]') + ", A the name of its edges"),
+    ("adjacency list", ".adjlist", rb"(?!)", GRAPH.format("networkx.read_adjlist(FILE)")),
+    ("zip archive", ".zip", rb"(?!)", FRAME.format("pandas.read_csv(FILE)")),
     ("HDF5 file", ".h5 .hdf5", rb"\x89HDF", FRAME.format("pandas.read_hdf(FILE)")),
 )
 
@@ -51,5 +55,5 @@ def foreign(path: Path) -> str:
     ):
         for name, endings, pattern, line in FILES:
             if is_found(endings, pattern):
-                return f"a {name} file, which {line.replace('FILE', repr(str(path)))} loads in Python"
+                return f"a{'n' * (name[0] in 'aE')} {name} file, which {line.replace('FILE', repr(str(path)))} loads in Python"
     return ""

@@ -132,7 +132,9 @@ def _manifest(graph: Graph) -> dict:
         "task": graph.task,
         "directed": not graph.is_symmetric,
         "edges": graph.edges,
-        "meta": {key: value for key, value in graph.meta.items() if key != "unread"},  # said when it was read
+        "meta": {
+            key: value for key, value in graph.meta.items() if key not in ("unread", "title")
+        },  # said when it was read
         "files": {},
     } | ({} if graph.classes is None else {"classes": graph.classes})
 

@@ -53,6 +53,10 @@ def graph_notes(graph) -> list[str]:
     zeros, unread = graph.meta.get("zeros", 0), [name for name in graph.meta.get("unread", ()) if name]
     notes = [f"{zeros:,} stored weights of 0 are no edges, and left out"] if zeros else []
     notes += [f"columns that are not read: {', '.join(unread)[:200]}"] if unread else []
+    if title := graph.meta.get("title"):
+        notes.append(
+            f"the first line was taken for names of columns ({', '.join(title)[:80]}): if it is an edge, write source,target before it"
+        )
     notes += _of_weights(graph.A.data)
     notes += _of_nodes(graph) + _of_classes(graph.classes or ())
     return notes + (_of_features(graph.X) if isinstance(graph.X, np.ndarray) else [])

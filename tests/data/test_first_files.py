@@ -100,7 +100,7 @@ def test_the_line_says_how_edges_are_used_and_what_there_is():
         ({"e__txt": CYCLE, "y__csv": "a,b,c\n0,1,2\n"}, {"labels": "y.csv"}, r"which column\? name it as --labels .*y.csv:COLUMN; it has b, c"),
         ({"e__tsv": "7\t1178999\n"}, {}, "number them without gaps: spgnn convert .*e.tsv DST --relabel"),
         ({"e__txt": "ann bob\nbob cy\n"}, {}, "e.txt:1: source is 'ann'; expected an integer from 0, or names with --relabel"),
-        ({"e__txt": "0 1 {'weight': 2}\n"}, {}, "4 columns"),
+        ({"e__txt": "0 1 {'weight': 2}\n"}, {}, "edges have a dict, as NetworkX writes it"),
     ],
 )  # fmt: skip
 def test_what_is_refused_names_the_way_out(files, contents, parts, message):
@@ -171,7 +171,7 @@ def test_a_file_of_another_program_is_named_with_the_line_that_loads_it(tmp_path
     endings = next(row[1] for row in FILES if row[0] == kind).split()
     path = tmp_path / f"four{endings[0]}"
     path.write_bytes(b"?")
-    with pytest.raises(FormatError, match=f"a {kind}, which spgnn|a {kind} file, which spgnn"):
+    with pytest.raises(FormatError, match=f"an? {kind} file, which spgnn"):
         load_graph(path)
     if kind not in WRITE:
         return

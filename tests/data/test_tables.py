@@ -314,3 +314,45 @@ def test_text_labels_keep_their_text_and_numbers_in_two_ways_are_warned_of(tmp_p
         assert (
             graph.y.tolist() == y and graph.classes is None and not any("classes of" in note for note in graph.notes())
         )
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:abc\n", "is a pointer of Git LFS"),
+        (b"<!DOCTYPE html><html></html>\n", "is a page of the web"),
+        (b"source,target\r0,1\r1,2\r", "lines end in carriage returns"),
+        (b"source|target\n0|1\n", "separated by |; expected commas"),
+        (b"0 1 {'weight': 1.5}\n", "read_edgelist"),
+        (b'source,target,weight\n0,1,"1,234"\n', "without commas: 1234, or 1.234"),
+        (b"source,target\n8f14-ce,c4ca\n", "source is '8f14-ce'; expected an integer from 0, or names with --relabel"),
+    ],
+)
+def test_what_is_no_list_of_edges_is_named_with_the_way_out(tmp_path, content, said):
+    (tmp_path / "e.csv").write_bytes(content)
+    with pytest.raises(FormatError) as error:
+        load_graph(tmp_path / "e.csv")
+    assert said in str(error.value)
+
+
+def test_names_after_a_line_of_numbers_are_found_and_other_encodings_named(tmp_path):
+    (tmp_path / "e.csv").write_text("source,target\n0,1\nann,2\n")
+    assert load_graph(tmp_path / "e.csv", relabel=True).ids.tolist() == ["0", "1", "2", "ann"]
+    (tmp_path / "e.txt").write_text("0 1\n# ann\n1 2\n")
+    assert load_graph(tmp_path / "e.txt", relabel=True).ids.tolist() == [0, 1, 2]
+    (tmp_path / "e.csv").write_bytes("source,target\nJosé,Zoë\n".encode("latin-1"))
+    with pytest.raises(FormatError, match="is not text in UTF-8; if it is Latin-1: iconv"):
+        load_graph(tmp_path / "e.csv", relabel=True)
+
+
+def test_a_line_that_may_be_an_edge_and_not_names_is_noted(tmp_path):
+    (tmp_path / "e.tsv").write_text("ann\tbob\nbob\tcy\n")
+    assert any(
+        "names of columns (ann, bob): if it is an edge" in note
+        for note in load_graph(tmp_path / "e.tsv", relabel=True).notes()
+    )
+    convert(tmp_path / "e.tsv", tmp_path / "g", relabel=True)
+    (tmp_path / "e.tsv").write_text("source\ttarget\nann\tbob\nbob\tcy\n")
+    for path in (tmp_path / "e.tsv", tmp_path / "g"):
+        graph = load_graph(path, relabel=True) if path.suffix else load_graph(path)
+        assert not any("first line" in note for note in graph.notes())

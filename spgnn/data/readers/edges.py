@@ -15,7 +15,18 @@ from ..formats import OF_EDGES, reader
 from ..tables import fields_of_table, graph_of_columns, number_columns
 from .edge_features import attributes_of_columns, attributes_of_file, places_of_columns, wants_columns
 from .frames import is_parquet, open_parquet, read_edge_columns
-from .heads import BOM, COMMENT_LINES, ENDINGS, NAMES, edge_blocks, edge_columns, read_head, words_of
+from .heads import (
+    BOM,
+    COMMENT_LINES,
+    ENDINGS,
+    SOURCE_NAMES,
+    TARGET_NAMES,
+    edge_blocks,
+    edge_columns,
+    has_names,
+    read_head,
+    words_of,
+)
 from .make_graph import check_node_count, coo_graph, graph_name, naming
 from .text import peek, without_packing
 
@@ -65,11 +76,10 @@ def read_edges(path: Path, progress=None, **options):
     fields = {} if wants_columns(wanted) else attributes_of_file(wanted)
     unread = [name for name in head.unread if not name or name not in wanted.edge_features.split(",")]
     meta = {"dropped_lines": int(head.has_title)} | ({"unread": unread} if unread else {}) | fields.pop("meta", {})
-    if (
-        extra
-        or not head.is_plain
-        or (wanted.relabel and any(NAMES.search(block) for block, _ in edge_blocks(path, head)))
-    ):
+    known = {*SOURCE_NAMES, *TARGET_NAMES, wanted.source.lower(), wanted.target.lower()}
+    if head.has_title and not head.is_plain and known.isdisjoint(name.lower() for name in head.names):
+        meta["title"] = list(head.names)
+    if extra or not head.is_plain or (wanted.relabel and has_names(path, head)):
         frame = read_edge_columns(path, head, extra, progress)
         columns = [frame.column(str(place)) for place in head.used]
         if extra:

@@ -160,6 +160,10 @@ def _naming(path: Path, first_line: int):
         text = str(error).splitlines()[0] if str(error) else type(error).__name__
         row = ROW.search(text)
         where = f"{path}:{first_line + int(row[1]) - 1}" if row and first_line else str(path)
+        if "invalid UTF8" in text:
+            raise FormatError(
+                f"{where}: is not text in UTF-8; if it is Latin-1: iconv -f LATIN1 -t UTF-8 {path} > FILE"
+            ) from None
         value = VALUE.search(text)
         what = (
             f"weight is {value[1]!r}; {number_wanted(value[1])}"

@@ -22,7 +22,8 @@ COMMENT_LINES = comment_lines("#%")
 BOM = b"\xef\xbb\xbf"
 HEADER = re.compile(rb"nodes:?\s*(\d{1,18})[\s,|]+edges:?\s*(\d{1,18})", re.IGNORECASE)
 IDS = re.compile(rb"(?:0|[1-9]\d{0,17})(\.0*)?")  # 007 is a name
-NAMES = re.compile(rb'"|(?:^|[\s,;])0\d')  # in lines of numbers
+NAMES = re.compile(rb'"|(?:^|[\s,;])(?:0\d|[A-Za-z\x80-\xff])')  # in lines of numbers
+COMMENT = re.compile(rb"^[ \t]*[#%][^\n]*", re.MULTILINE)
 SOURCE_NAMES, TARGET_NAMES = ("source", "src", "from"), ("target", "dst", "destination", "to")
 WEIGHT_NAMES = ("weight", "weights", "edge_weight", "w", "value", "val")
 
@@ -136,6 +137,11 @@ def read_head(path: Path, wanted: TableConfig = DEFAULTS) -> Head:
     return Head(edge.start, is_title, tuple(names), n_nodes, n_edges, lines, separator, is_plain, edge.line, point)
 
 
+def has_names(path: Path, head: Head) -> bool:
+    """Whether an id of a later line is a name, such as ann, or 007."""
+    return any(NAMES.search(COMMENT.sub(b"", block)) for block, _ in edge_blocks(path, head))
+
+
 def edge_blocks(path: Path, head: Head, progress=None) -> Iterator[tuple[bytes, int]]:
     """Yield line_blocks from the first edge on."""
     skip = head.n_bytes
@@ -241,6 +247,12 @@ def edge_columns(where: str, names: list[str], count: int, wanted: TableConfig) 
 def _lines(where: str, names: list[str], edge: bytes, separator: str, wanted: TableConfig) -> EdgeLines:
     """Return which columns of lines like the first edge are source, target and weight."""
     cells, count = cells_of(edge, separator), len(words_of(edge))
+    if b"{'" in edge:
+        raise FormatError(
+            f"{where}: edges have a dict, as NetworkX writes it; spgnn.load_graph(networkx.read_edgelist(FILE)) loads them"
+        )
+    if count < 2 and b"|" in edge:
+        raise FormatError(f"{where}: cells are separated by |; expected commas: tr '|' ',' < FILE")
     if names and not names[0] and not cells[0]:  # tabs before each line
         del names[0], cells[0]
     if (names and len(names) == len(cells)) or _has_commas(edge, separator):

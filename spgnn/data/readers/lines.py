@@ -16,6 +16,8 @@ from .text import line_blocks
 
 MOST_ID = 10**18 - 1
 DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+(?:[eE][-+]?\d+)?")
+NUMBER = re.compile(rb"[-+]?[\d.]+(?:[eE][-+]?\d+)?")
+THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+")
 SHOWN_BYTES = 30  # of a bad value
 
 
@@ -56,7 +58,7 @@ class EdgeLines:
             return f"{name} {text.decode()}; expected {self.low} to {self.high}"
         if fault == "number":
             return f"{name} is {shown(text)}; {number_wanted(text.decode('utf-8', 'replace'), column == self.weight)}"
-        if self.low or text[:1] in b"-+0123456789.":
+        if self.low or NUMBER.fullmatch(text):
             return f"{name} is {shown(text)}; expected an integer from {self.low} to 10^18 - 1"
         return f"{name} is {shown(text)}; expected an integer from 0, or names with --relabel of `spgnn convert`"
 
@@ -95,6 +97,8 @@ def read_owner(path: Path) -> np.ndarray:
 
 def number_wanted(text: str, is_weight: bool = True) -> str:
     """Return what is expected instead of a text, and for weights how to go on."""
+    if THOUSANDS.fullmatch(text):
+        return f"expected a finite number without commas: {text.replace(',', '')}, or {text.replace(',', '.')}"
     if DECIMAL_COMMA.fullmatch(text):
         return f"expected a finite number, with a point: {text.replace(',', '.')}"
     if not is_weight or text[:1] in "-+0123456789.":

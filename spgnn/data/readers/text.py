@@ -20,7 +20,13 @@ PACKED = {  # first bytes: (name, () -> decompressor)
 }
 PACKED_ENDINGS = (".gz", ".xz", ".bz2")
 DAMAGED = (zlib.error, lzma.LZMAError, OSError, EOFError)
-UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # its byte order marks
+STARTS = {  # of files that are no text of lines: what they are, and what to do
+    b"\xff\xfe": "is text in UTF-16; write it in UTF-8: iconv -f UTF-16 -t UTF-8 {} > FILE",
+    b"\xfe\xff": "is text in UTF-16; write it in UTF-8: iconv -f UTF-16 -t UTF-8 {} > FILE",
+    b"version https://git-lfs": "is a pointer of Git LFS, not the file itself; get it with `git lfs pull`",
+    b"<!doctype": "is a page of the web, not the file itself; get it again",
+    b"<html": "is a page of the web, not the file itself; get it again",
+}
 BLOCK_BYTES = 1 << 22
 MAX_LINE_BYTES = 1 << 23
 # gzip makes at most 1032 bytes of one; real graph files stay below 50.
@@ -78,8 +84,8 @@ def line_blocks(path: Path, progress=None, block_bytes: int = BLOCK_BYTES) -> It
     """
     line, rest, longest = 1, b"", None
     for piece in _unpacked(path, progress, block_bytes):
-        if line == 1 and piece.startswith(UTF_16) and not rest:
-            raise FormatError(f"{path}: is text in UTF-16; write it in UTF-8: iconv -f UTF-16 -t UTF-8 {path} > FILE")
+        if line == 1 and not rest:
+            _check_is_text(path, piece)
         block = rest + piece
         cut = block.rfind(b"\n") + 1
         longest = longest or max(MAX_LINE_BYTES, path.stat().st_size)
@@ -92,6 +98,16 @@ def line_blocks(path: Path, progress=None, block_bytes: int = BLOCK_BYTES) -> It
             line += block.count(b"\n")
     if rest:
         yield rest, line
+
+
+def _check_is_text(path: Path, first: bytes) -> None:
+    """Raise FormatError for a first block of bytes that are no lines of UTF-8."""
+    start = first[:64].lstrip().lower()
+    for mark, what in STARTS.items():
+        if start.startswith(mark):
+            raise FormatError(f"{path}: {what.format(path)}")
+    if b"\r" in first and b"\n" not in first:
+        raise FormatError(f"{path}: its lines end in carriage returns; write newlines: tr '\\r' '\\n' < {path} > FILE")
 
 
 def comment_lines(marks: str) -> re.Pattern[bytes]:

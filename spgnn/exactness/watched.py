@@ -81,7 +81,8 @@ class Call:
     """One call of a module on one rank, within the call of its parent; end: its place among the ends of all calls."""
 
     path: str
-    parent: int | None = None
+    number: int
+    parent: int | None
     inputs: list[Rows] = field(default_factory=list)
     outputs: list[Rows] = field(default_factory=list)
     end: int = -1
@@ -118,7 +119,7 @@ class Watch:
         self.n_nodes, self.shift, self._ends = n_nodes, shift, 0
         for path, module in model.named_modules():
             module.register_forward_pre_hook(self._before(path), with_kwargs=True)
-            module.register_forward_hook(self._after, with_kwargs=True, always_call=False)
+            module.register_forward_hook(self._after, with_kwargs=True)
 
     def meet(self, A) -> None:
         """Note which rows and nonzeros an operator has on this rank."""
@@ -131,30 +132,31 @@ class Watch:
 
     def _before(self, path: str):
         def hook(module, args, kwargs):
-            call = Call(path, self.calls.index(self.open[-1]) if self.open else None)
+            call = Call(path, len(self.calls), self.open[-1].number if self.open else None)
             for A in (*args, *kwargs.values()):
                 if hasattr(A, "column_blocks") and not torch.is_tensor(A):
                     self.meet(A)
             self.calls.append(call)
             self.open.append(call)
-            return self._noted(args, call.inputs, False), self._noted(kwargs, call.inputs, False)
+            return self._noted(args, call, False), self._noted(kwargs, call, False)
 
         return hook
 
     def _after(self, module, args, kwargs, output):
         call = self.open.pop()
         call.end, self._ends = self._ends, self._ends + 1
-        return self._noted(output, call.outputs, True, call)
+        return self._noted(output, call, True)
 
-    def _noted(self, tree, into: list[Rows], is_output: bool, call: Call | None = None):
+    def _noted(self, tree, call: Call, is_output: bool):
         """Return arguments or results whose tensors are noted; of inputs a view, so that its gradient is this call's alone."""
-        if isinstance(tree, (list, tuple)) and type(tree) in (list, tuple):
-            return type(tree)(self._noted(branch, into, is_output, call) for branch in tree)
+        if type(tree) in (list, tuple):
+            return type(tree)(self._noted(branch, call, is_output) for branch in tree)
         if type(tree) is dict:
-            return {key: self._noted(branch, into, is_output, call) for key, branch in tree.items()}
+            return {key: self._noted(branch, call, is_output) for key, branch in tree.items()}
         if not torch.is_tensor(tree) or not tree.is_floating_point() or tree.ndim == 0:
             return tree
-        tree = self._shifted(tree, len(into), is_output, call)
+        into = call.outputs if is_output else call.inputs
+        tree = self._shifted(tree, (call.number, len(into), is_output))
         rows = Rows(tree.detach().clone().numpy())
         into.append(rows)
         if tree.requires_grad:
@@ -162,10 +164,9 @@ class Watch:
             tree.register_hook(lambda G: setattr(rows, "gradient", G.detach().clone().numpy()))
         return tree
 
-    def _shifted(self, tensor: torch.Tensor, place: int, is_output: bool, call: Call | None) -> torch.Tensor:
+    def _shifted(self, tensor: torch.Tensor, where: tuple[int, int, bool]) -> torch.Tensor:
         shift = self.shift
-        number = len(self.calls) - 1 if call is None else self.calls.index(call)
-        if shift is None or (shift.call, shift.place, shift.is_output) != (number, place, is_output):
+        if shift is None or (shift.call, shift.place, shift.is_output) != where:
             return tensor
         ids = nodes_of(len(tensor), self.own_n, self.nonzeros, self.n_nodes)
         delta = torch.zeros_like(tensor)

@@ -46,7 +46,8 @@ class Trainer:
     Args: model      Stack, or any module called as model(A, X). A Stack that was neither trained nor loaded
                      (is_trained) is drawn from config.seed; then all ranks take the weights and buffers of rank 0.
                      torch's BatchNorm and Dropout within a layer see the rows of their rank only: with them the result
-                     depends on the ranks. As layers of a Stack, or in spgnn.wrap, they see all rows.
+                     depends on the ranks. As layers of a Stack, or in spgnn.wrap, they see all rows. spgnn.verify names
+                     the module of a model that depends on the ranks.
           dgraph     of `distribute`.
           config     TrainConfig; model, hidden and the other keys that describe the Stack are not read.
           make_step  (model, dgraph, config) -> Step: how an epoch trains. Default: all training nodes at once.

@@ -203,7 +203,7 @@ class SumOfRow(torch.autograd.Function):
 
 
 class HalfSummed(Plain):
-    """The mean of all rows, of which the gradient knows those of the rank alone."""
+    """The mean of all rows, of which the gradient knows the own ones alone."""
 
     def forward(self, A, H_nF):
         own_F = H_nF.sum(0)

@@ -228,7 +228,7 @@ def _loss(Z, dgraph, function: Callable | None, watch: Watch) -> tuple[torch.Ten
         if dgraph.y_n is None:
             raise UsageError(f"loss needs labels, {dgraph.name} has none; give --labels, or omit loss")
         y_n = dgraph.y_n
-        rows = (y_n >= 0) if y_n.ndim == 1 and not y_n.is_floating_point() else torch.ones(len(y_n), dtype=bool)
+        rows = y_n >= 0 if y_n.ndim == 1 else ~torch.isnan(y_n).all(dim=1)
         return function(Z[rows], y_n[rows]) + Z[:0].sum(), int(rows.sum())
     if len(Z) == len(dgraph.node_n):
         ids = dgraph.node_n

@@ -1,5 +1,6 @@
 """verify finds planted mistakes, names the module and the reason, and passes models that are exact."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -121,6 +122,14 @@ def test_a_loss_is_a_sum_over_rows():
     found = spgnn.verify(model(), GRAPH, (1, 3), loss=of, replication=1)
     assert (found.finding.module, found.finding.check) == ("loss", "loss")
     assert "the mean over the rows of a rank" in found.finding.reason
+
+
+def test_rows_without_a_number_to_predict_are_left_out_of_a_loss():
+    y = np.random.default_rng(0).standard_normal((60, 3))
+    y[:7] = np.nan
+    loss = lambda Z, y: ((Z - y) ** 2).sum()
+    found = spgnn.verify(model(), dataclasses.replace(GRAPH, y=y), (1, 3), loss=loss, replication=1)
+    assert found.ok and found.rows[0].loss < 1e-12
 
 
 def test_nodes_have_the_names_of_the_graph_and_rows_are_a_frame():

@@ -1,7 +1,4 @@
-"""Groups of options, each option declared once; spgnn.config.commands composes commands from them.
-
-A group's `gone` has the options that it had in earlier versions, see spgnn.config.fields.Gone.
-"""
+"""Groups of options, each declared once, of which commands.py composes commands; `gone`: see fields.Gone."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ from .names import (
     Scheme,
     Sync,
     Wire,
-)
+)  # fmt: skip
 
 MOST_SEED, MOST_THREADS, MOST_BALANCE = 2**63 - 1, 1024, 1e6
 MOST_HOPS = 127  # of a halo, which counts them in a byte

@@ -4,5 +4,6 @@ from .distgraph import DistGraph
 from .distribute import distribute
 from .merged_parts import merge_parts
 from .parts import Parts
+from .snapshots import Fields
 
-__all__ = ["DistGraph", "Parts", "distribute", "merge_parts"]
+__all__ = ["DistGraph", "Fields", "Parts", "distribute", "merge_parts"]

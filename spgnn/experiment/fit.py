@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..config import TrainConfig, has_checkpoint
-from ..distgraph import DistGraph, Parts
+from ..distgraph import DistGraph, Fields, Parts
 from ..errors import UsageError, together
 from ..graph import Graph
 from ..layers.registry import ModelSpec, listed_spec, operator_of
@@ -23,6 +23,7 @@ from ..training.custom import Custom
 from ..training.epoch_lines import EpochLines
 from ..training.history import History
 from ..training.notes import end_note
+from ..training.steps.fields_step import FieldsStep
 from ..training.trainer import Trainer, make_trainer
 from .auto_out import resolved_out
 from .folder import RunFolder, check_outputs, hold_folder
@@ -36,7 +37,7 @@ Report = Callable[[dict], Any]
 
 def train(
     model: torch.nn.Module,
-    dgraph: DistGraph | Parts,
+    dgraph: DistGraph | Parts | Fields,
     *,
     epochs: int = 100,
     lr: float = 0.01,
@@ -67,7 +68,7 @@ def train(
     Args:
         model          Stack, or any module that is called as model(A, X), see Trainer.
         dgraph         of distribute; or Parts: each rank trains its parts alone, and every `interval` epochs all weights
-                       become their mean, see AverageStep. Scores are of the whole graph.
+                       become their mean, see AverageStep. Or Fields: updates on `batch` snapshots, see FieldsStep.
         epochs         at most so many passes over the training nodes.
         lr             learning rate.
         optimizer      adam, adamw or sgd; or (weights) -> torch.optim.Optimizer, which has lr and weight_decay itself:
@@ -140,6 +141,10 @@ def _kept(trainer: Trainer, out: str, is_resumed: bool, given: list[str], report
     Args: given  names of keywords that only Python has. Collective.
     """
     dgraph, comm = trainer.dgraph, trainer.comm
+    if isinstance(trainer.steps, FieldsStep):
+        raise UsageError(
+            f"out = {out!r} is not used with Fields; keep the weights by torch.save(model.state_dict(), FILE)"
+        )
     try:
         spec = listed_spec(trainer.model)
     except UsageError:  # a custom model: predicted by its own code

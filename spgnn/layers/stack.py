@@ -46,6 +46,7 @@ class Stack(nn.Module, metaclass=NamesKeywords):
         self.input_dropout = input_dropout
         self.number, self.seed, self.epoch = 0, 0, 0  # of set_epoch
         self.is_trained = False  # then `train` continues from these weights
+        self.inputs: Units | None = None  # of the snapshots that it was trained on
         self.units: Units | None = None  # of the numbers that it was trained on
         self.register_load_state_dict_post_hook(_note_loaded)
         self.initialise(0)
@@ -82,15 +83,16 @@ class Stack(nn.Module, metaclass=NamesKeywords):
             A, X = operands(A, X)
         if epoch:
             set_epoch(self, seed, epoch)
-        Z_nC = self._run(A, X, self.layers)
+        Z_nC = self._run(A, X if self.inputs is None else self.inputs.without(X), self.layers)
         return Z_nC if self.units is None else self.units(Z_nC)
 
     def _load_from_state_dict(self, state_dict, prefix, *args):
         """Make the units that a state has; torch loads them after this."""
-        mean_C = state_dict.get(f"{prefix}units.mean_C")
-        if mean_C is not None and self.units is None:
-            weight = next(self.parameters(), mean_C)
-            self.units = Units(len(mean_C)).to(weight.device, weight.dtype)
+        for name in ("inputs", "units"):
+            mean_C = state_dict.get(f"{prefix}{name}.mean_C")
+            if mean_C is not None and getattr(self, name) is None:
+                weight = next(self.parameters(), mean_C)
+                setattr(self, name, Units(len(mean_C)).to(weight.device, weight.dtype))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def embed(self, A, X) -> torch.Tensor:

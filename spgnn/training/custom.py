@@ -60,6 +60,16 @@ class Custom:
             if name != "monitor" or not callable(self.monitor):
                 raise UsageError(f"{name} is not used with Parts; omit it, or train on all nodes at once")
 
+    def check_fields(self, sampler: Any) -> None:
+        """Raise UsageError where something is given that a training on Fields does not have."""
+        given = [name for name in self.given() if name in ("class_weights", "loss")]
+        given += ["monitor = 'val_loss'"] if self.monitor == "val_loss" else []
+        given += ["sampler"] if sampler != "none" else []
+        if given:
+            raise UsageError(
+                f"{given[0]} is not used with Fields; omit it; loss='mse', 'mae' or 'huber', and metric, are"
+            )
+
     def weight_C(self, count_C: np.ndarray) -> np.ndarray:
         """Return the weight of each class, (C,) float64; count_C: training nodes of each class, all ranks.
 

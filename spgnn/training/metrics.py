@@ -5,6 +5,7 @@ Shapes: n own rows, C classes, S splits (train, val, test).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import get_args
 
 import numpy as np
@@ -53,16 +54,26 @@ def count_numbers(Z_nC: np.ndarray, Y_nC: np.ndarray, split_n: np.ndarray, comm)
 
     Means are over the split on all ranks, so that none is a difference of large sums. Collective.
     """
-    is_in_sn1 = (split_n == np.arange(3)[:, None])[:, :, None]
-    is_known_snC = is_in_sn1 & ~np.isnan(Y_nC)
-    Y_nC = np.nan_to_num(Y_nC)
-    E_nC, sums = Z_nC - Y_nC, np.stack([is_known_snC.sum(1), (Y_nC * is_known_snC).sum(1)], axis=2).astype(np.float64)
-    comm.all_reduce(sums)
-    number_sC, mean_sC = sums[:, :, 0], sums[:, :, 1] / np.maximum(sums[:, :, 0], 1)
-    terms = ((Y_nC - mean_sC[:, None]) ** 2, Y_nC**2, np.abs(E_nC), E_nC**2)
-    own = np.stack([(term * is_known_snC).sum(1) for term in terms], axis=2)
+    weight_snC = (split_n == np.arange(3)[:, None])[:, :, None] * ~np.isnan(Y_nC)
+    number_sC, mean_sC = number_means([(Y_nC, weight_snC)], comm)
+    own = number_sums(Z_nC, Y_nC, weight_snC, mean_sC)
     comm.all_reduce(own)
     return np.concatenate([number_sC[:, :, None], own], axis=2)
+
+
+def number_means(own: Iterable[tuple[np.ndarray, np.ndarray]], comm) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sum of weights and the mean of each split and column, (3, C) both; own: pairs (Y_rC, weight_srC). Collective."""
+    sums = sum(np.stack([w.sum(1), (np.nan_to_num(Y) * w).sum(1)], axis=2).astype(np.float64) for Y, w in own)
+    comm.all_reduce(sums)
+    return sums[:, :, 0], sums[:, :, 1] / np.where(sums[:, :, 0] > 0, sums[:, :, 0], 1)
+
+
+def number_sums(Z_rC: np.ndarray, Y_rC: np.ndarray, weight_srC: np.ndarray, mean_sC: np.ndarray) -> np.ndarray:
+    """Return the sums over own rows of (y - mean)^2, y^2, |z - y| and (z - y)^2 of each split and column, (3, C, 4) float64."""
+    Y_rC = np.nan_to_num(Y_rC)
+    E_rC = Z_rC - Y_rC
+    terms = ((Y_rC - mean_sC[:, None]) ** 2, Y_rC**2, np.abs(E_rC), E_rC**2)
+    return np.stack([(term * weight_srC).sum(1) for term in terms], axis=2)
 
 
 def scores(counts: np.ndarray, task: Task) -> dict[str, float]:

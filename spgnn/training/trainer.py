@@ -15,7 +15,7 @@ import torch
 
 from ..config import TrainConfig, Training, build
 from ..dist import Communicator
-from ..distgraph import DistGraph, Parts
+from ..distgraph import DistGraph, Fields, Parts
 from ..errors import CheckpointError, NumericalError, UsageError
 from ..graph import Graph
 from ..layers import Stack
@@ -30,6 +30,7 @@ from .parts.average import AverageStep
 from .parts.average_options import check_average
 from .parts.evaluation import evaluated
 from .steps import Step
+from .steps.fields_step import FieldsStep
 from .steps.full import FullStep
 from .steps.sampled import SampledStep
 from .steps.step import sum_ranks
@@ -260,7 +261,7 @@ def _naming_epoch(epoch: int, lr: float) -> Iterator[None]:
 
 def make_trainer(
     model: torch.nn.Module,
-    dgraph: DistGraph | Parts,
+    dgraph: DistGraph | Parts | Fields,
     sampler: str | Sampler = "none",
     graph: Graph | None = None,
     custom: Custom = COMMAND_LINE,
@@ -278,6 +279,11 @@ def make_trainer(
         )
     name = sampler if isinstance(sampler, str) else getattr(sampler, "name", type(sampler).__name__)
     config = build(TrainConfig, options | {"sampler": name}, "train")
+    if isinstance(dgraph, Fields):
+        custom.check_fields(sampler)
+        return Trainer(
+            model, dgraph.first(), config, lambda model, _, config: FieldsStep(model, dgraph, config), custom
+        )
     if isinstance(dgraph, Parts):
         if sampler is not name:
             raise UsageError("sampler of Parts is a name, such as 'neighbour': each part has a sampler of its own")

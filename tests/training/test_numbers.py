@@ -13,7 +13,7 @@ import spgnn
 from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator, run_threads
 from spgnn.distgraph import Parts, distribute
-from spgnn.errors import UsageError
+from spgnn.errors import ShapeError, UsageError
 from spgnn.graph import Graph
 from spgnn.layers import GCN, Stack
 from spgnn.training.custom import Custom
@@ -177,6 +177,10 @@ def test_what_numbers_do_not_have_is_refused():
         spgnn.train(Stack(GCN(6, 3)), distribute(random_graph()), metric="r2")
     with pytest.raises(UsageError, match="--loss mse is for numbers, and the labels of graph are classes"):
         spgnn.train(Stack(GCN(6, 3)), distribute(random_graph()), loss="mse")
+    with pytest.raises(
+        ShapeError, match="the model returns 3 columns, the targets have 2; the last layer must have f_out"
+    ):
+        spgnn.train(Stack(GCN(6, 3)), distribute(graph), epochs=1)
     with pytest.raises(UsageError, match="class_weights are for one label of each node"):
         trained(SelfCommunicator(), graph, class_weights="balanced")
     parts = Parts.of_graph(graph, np.arange(graph.n_nodes) % 2, SelfCommunicator())

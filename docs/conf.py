@@ -27,6 +27,7 @@ root_doc = "README"
 include_patterns = ["*.md", "docs/*.md", "docs/*/*.md", *ELSEWHERE]
 exclude_patterns = ["build", "dist", "tests", "runs/out", ".*"]
 smartquotes = False
+highlight_language = "text"  # blocks without a language show commands and what they print
 html_theme = "furo"
 html_title = f"spgnn {version}"
 html_static_path = html_css_files = ["site.css"]

@@ -114,19 +114,46 @@ def test_a_training_of_a_model_has_one_loss_and_its_bytes_are_predicted(is_stack
     assert histories[2].bytes_sent > 0
 
 
+class Needs(nn.Module):
+    def forward(self, x, edge_index, edge_type):
+        return x
+
+
 def test_an_argument_that_a_graph_does_not_have_names_the_way_out():
     def body(comm):
         dgraph = spgnn.distribute(wrap_cases.graph_of("plain"), comm, dtype="float64")
-        with pytest.raises(UsageError, match="forward of RGCNConv needs edge_type, .*: give call=lambda"):
-            spgnn.wrap(Needs(g.RGCNConv(6, 4, 3)))(dgraph.A, dgraph.X)
+        with pytest.raises(UsageError, match="forward of Needs needs edge_type, .*: give call=lambda"):
+            spgnn.wrap(Needs())(dgraph.A, dgraph.X)
 
-    class Needs(nn.Module):
-        def __init__(self, conv):
-            super().__init__()
-            self.conv = conv
-
-        def forward(self, x, edge_index, edge_type):
-            return self.conv(x, edge_index, edge_type)
-
-    Needs.__name__ = "RGCNConv"
     spgnn.run_threads(1, body)
+
+
+def test_attributes_go_to_modules_that_were_made_for_them():
+    def body(comm):
+        dgraph = spgnn.distribute(wrap_cases.graph_of("edges"), comm, dtype="float64")
+        return spgnn.wrap(g.GATv2Conv(6, 4).double())(dgraph.A, dgraph.X)  # would refuse edge_attr
+
+    assert spgnn.run_threads(1, body)[0].shape == (30, 4)
+
+
+@pytest.mark.parametrize("make, is_random", [
+    (lambda: g.GCN(6, 8, 2, 4), False), (lambda: g.GCN(6, 8, 2, 4, dropout=0.1), True), (Needs, True),
+    (lambda: g.GCN(6, 8, 2, 4, norm="BatchNorm"), True), (lambda: g.GATConv(6, 4, dropout=0.5), True)])  # fmt: skip
+def test_a_module_without_dropout_and_running_means_is_scored_by_its_training_passes(make, is_random):
+    assert spgnn.wrap(make()).is_random == is_random
+
+
+def test_a_wrapped_module_trains_on_subgraphs_continues_and_predicts(tmp_path):
+    graph = wrap_cases.graph_of("plain")
+
+    def made():
+        return spgnn.wrap(wrap_cases.drawn(wrap_cases.Case(lambda: g.GCN(6, 8, 2, 4, norm="BatchNorm", dropout=0.1))))
+
+    sampled = spgnn.train(made(), spgnn.distribute(graph), sampler="node", budget=20, graph=graph, epochs=2)
+    assert np.isfinite(sampled.records[-1]["loss"])
+    model = made()
+    spgnn.train(model, spgnn.distribute(graph), epochs=3, out=tmp_path / "run")
+    on = spgnn.train(made(), spgnn.distribute(graph), epochs=5, out=tmp_path / "run", resume=True)
+    whole = spgnn.train(made(), spgnn.distribute(graph), epochs=5)
+    assert [r["loss"] for r in on.records] == [r["loss"] for r in whole.records]
+    assert len(spgnn.predict(model, graph).classes) == 30

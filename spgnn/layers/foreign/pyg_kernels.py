@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from ...spmm.exchange.scaling import IN
 from ...spmm.owners import RankSum
+from ...spmm.subgraph import SubgraphSpMM
 from ..layer import add_bias
 from .ends import Ends
 from .on_ranks import OnRanks
@@ -41,8 +42,9 @@ def _is_plain(conv, on: OnRanks, given: list) -> bool:
     """Return whether edges are the graph's, each pair once, and nothing but its weights is given for them."""
     is_whole = not given or (len(given) == 1 and given[0] is on.edges.weight_E)
     has_hooks = any(getattr(conv, f"_{kind}_hooks") for kind in ("message_forward_pre", "message_forward"))
-    is_many = getattr(on.A.operator, "edge_attr", None) is not None  # a multigraph
-    return conv.flow == "source_to_target" and is_whole and not has_hooks and not is_many
+    operator = on.A.operator
+    is_other = isinstance(operator, SubgraphSpMM) or operator.edge_attr is not None  # of a sampler, or a multigraph
+    return conv.flow == "source_to_target" and is_whole and not has_hooks and not is_other
 
 
 def _at(on: OnRanks, norm: str):

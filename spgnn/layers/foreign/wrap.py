@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...errors import ShapeError, UsageError
+from ...errors import ShapeError, UsageError, is_number
 from ...spmm.dropout import NOTHING, dropout_key
 from ...spmm.owners import has_other_ranks
 from ..layer import Layer
@@ -106,6 +106,11 @@ class Wrapped(Layer):
         width = getattr(self.module, "in_channels", getattr(self.module, "in_features", None))
         return width if isinstance(width, int) and width > 0 else None
 
+    @property
+    def is_random(self) -> bool:
+        """Whether a training pass may differ from an evaluation: of modules of torch and PyG, by dropout and running means."""
+        return any(map(_differs_in_training, self.module.modules()))
+
     def train(self, mode: bool = True) -> Wrapped:
         """Set the mode of the module and its children."""
         super().train(mode)
@@ -159,8 +164,8 @@ class Wrapped(Layer):
             name = parameter.name
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 continue
-            value = getattr(graph, TAKEN[name]) if name in TAKEN else None
-            value = None if name == "edge_attr" and _ignores_attributes(self.module) else value
+            is_taken = name in TAKEN and not (name == "edge_attr" and _ignores_attributes(self.module))
+            value = getattr(graph, TAKEN[name]) if is_taken else None
             if value is not None:
                 given[name] = value
             elif parameter.default is parameter.empty:
@@ -176,8 +181,17 @@ TAKEN = {name: name for name in ("edge_index", "edge_weight", "edge_attr", "batc
 TAKEN |= {"hyperedge_index": "edge_index"}  # of nodes as hyperedges
 
 
+def _differs_in_training(inner: nn.Module) -> bool:
+    if not type(inner).__module__.startswith(("torch.nn.", "torch_geometric.")):
+        return True
+    rates = [value for name, value in vars(inner).items() if name == "p" or "dropout" in name]
+    return "running_mean" in inner._buffers or any(is_number(rate) and rate > 0 for rate in rates)
+
+
 def _ignores_attributes(module: nn.Module) -> bool:
-    """Return whether the convolutions in a module were made without edge_dim."""
+    """Return whether the convolutions in a module take no attributes, or were made without edge_dim."""
+    if getattr(module, "supports_edge_attr", True) is False:  # one of PyG's models
+        return True
     dims = [inner.edge_dim for inner in module.modules() if hasattr(inner, "edge_dim")]
     return bool(dims) and all(dim is None for dim in dims)
 

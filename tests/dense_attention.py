@@ -1,7 +1,5 @@
 """Attention, maximum and values of edges by dense matrices, plain torch and its autograd: the oracle of the words on rows."""
 
-from typing import NamedTuple
-
 import numpy as np
 import scipy.sparse as sp
 import torch
@@ -18,9 +16,6 @@ class DenseRowWords:
     """The words of DenseOperator that read rows; A (N, N) is its matrix, heads are innermost in columns."""
 
     selected, row_sum, holds_own = None, None, True
-
-    def columns(self, H_NF):
-        return H_NF
 
     def linear(self, H_NF, W_FC, bias_C=None, relu=False):
         Z = H_NF @ W_FC if bias_C is None else H_NF @ W_FC + bias_C
@@ -54,12 +49,6 @@ class DenseRowWords:
         arg = masked.detach().argmax(1)  # the first of equal ones: the smallest id
         Z = H.gather(0, arg)
         return torch.where((self.A != 0).any(1)[:, None], Z, 0.0)
-
-    def sddmm(self, U, V, heads=1, op="dot"):
-        U, V = self.select(U), V
-        if op == "add":
-            return DenseEdgeValues(self.A, U[:, None] + V[None])
-        return DenseEdgeValues(self.A, torch.einsum("idk,jdk->ijk", _by_head(U, heads), _by_head(V, heads)))
 
     # Words on edges, at the nonzeros of A in the order of its CSR.
 
@@ -155,24 +144,6 @@ class DenseRowWords:
 
     def combine(self, Z, add=None, place=None):
         return Z
-
-
-class DenseEdgeValues(NamedTuple):
-    """Values (n, m, K), of which those on the nonzeros of A count."""
-
-    A: torch.Tensor
-    values: torch.Tensor
-
-    def map(self, function):
-        return self._replace(values=function(self.values))
-
-    def softmax(self):
-        masked = torch.where(self.A[:, :, None] != 0, self.values, -torch.inf)
-        return self._replace(values=torch.softmax(masked, dim=1).nan_to_num(0))
-
-    def __matmul__(self, V):
-        S = torch.where(self.A[:, :, None] != 0, self.values, 0.0)
-        return torch.einsum("ijk,jdk->idk", S, _by_head(V, S.shape[2])).reshape(len(S), -1)
 
 
 def _by_head(X_cKD, K):

@@ -21,7 +21,7 @@ class TorchOperator(Operator):
         self.A, self.products = torch.as_tensor(A_NN, dtype=self.dtype), 0
         self.n = self.m = len(self.A)
         self.node_n = np.arange(self.n)  # original ids, of which the masks of dropout are a function
-        csr = LocalCSR(sp.csr_array(self.A.numpy()), self.dtype)  # for attention, maximum and sddmm
+        csr = LocalCSR(sp.csr_array(self.A.numpy()), self.dtype)  # for attention, maximum and words on edges
         self.column_blocks = (ColumnBlock(csr, self.node_n),)
 
     def apply(self, H_mF, bias_F=None, relu=False, dtype=None, place=OUTSIDE, add_nF=None, ghosts_gF=None):

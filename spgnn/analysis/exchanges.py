@@ -82,7 +82,7 @@ class LayerCounts:
     def exchanges(self, product: Product) -> Iterable[Exchange]:
         """Yield the exchange of rows and the exchange of partial results of a product, as far as it needs them.
 
-        Under cover, rows that are read and not summed (attention, maximum, A.columns) travel as under columns.
+        Under cover, rows that are read and not summed (attention, maximum, A.fetch) travel as under columns.
         """
         if not product.is_sent:
             return

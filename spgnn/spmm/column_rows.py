@@ -18,7 +18,7 @@ from .kernels.buffers import sum_dtype
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColumnRows:
-    """Rows (t, F) of own and ghost columns, which attend, attend2 and maximum read without an exchange."""
+    """Rows (t, F) of own and ghost columns, which attend, attend2, maximum and words on edges read without an exchange."""
 
     tensor: torch.Tensor
 
@@ -85,7 +85,7 @@ def refuse_weights(A, T: torch.Tensor) -> None:
     """Raise UsageError in 1.5D where weights acted on rows T of columns, or on values of edges.
 
     A rank of a process row has some of the columns, and of such weights a part of the gradient; those that act before
-    A.columns, and those that A.linear, attend and attend2 multiply with, have whole ones.
+    A.fetch, and those that A.linear, attend and attend2 multiply with, have whole ones.
     """
     if A.row_sum is None or not T.requires_grad:
         return
@@ -96,8 +96,8 @@ def refuse_weights(A, T: torch.Tensor) -> None:
             continue
         if node is None or hasattr(node, "variable"):  # T itself, or what accumulates the gradient of weights
             raise UsageError(
-                f"weights act on what A.columns returned, of which a rank has a part with replication = "
-                f"{A.row_sum.comm.size}: so has their gradient. Let them act before A.columns, use A.linear, or "
+                f"weights act on rows of columns or edges, of which a rank has a part with replication = "
+                f"{A.row_sum.comm.size}: so has their gradient. Let them act before A.fetch, use A.linear, or "
                 "replication = 1"
             )
         seen.add(node)

@@ -13,7 +13,7 @@ Rows = Literal["scheme", "ghosts", "sum"]
 def sent_rows(A: DistSpMM, rows: Rows = "scheme") -> int:
     """Return the rows that this rank sends to others in one product, without the sums over its process row.
 
-    Args: rows  scheme: of A H; ghosts: of A.columns(H), collective at first; sum: none.
+    Args: rows  scheme: of A H; ghosts: of A.fetch(H), collective at first; sum: none.
     """
     if rows == "sum":
         return 0
@@ -25,7 +25,7 @@ def sent_rows(A: DistSpMM, rows: Rows = "scheme") -> int:
 def sent_bytes(A: DistSpMM, width: int, direction: str, rows: Rows = "scheme") -> int:
     """Return the bytes that this rank sends in one product, forward or backward, with matrices of a width.
 
-    Args: rows  scheme: of A H; ghosts: of A.columns(H), collective at first; sum: a sum over the process row by itself.
+    Args: rows  scheme: of A H; ghosts: of A.fetch(H), collective at first; sum: a sum over the process row by itself.
     """
     if rows == "sum":
         return A.row_sum.rows_of_total(A.n) * width * sum_dtype(A.dtype).itemsize

@@ -1,74 +1,24 @@
-"""EdgeValues: numbers for each nonzero of A and head, which a layer makes, changes and multiplies rows with.
+"""Gradients of the words on edges: what is made of rows at the nonzeros of A, and sums over the nonzeros of a row.
 
-Shapes: n rows out, m own rows in, t own and ghost columns, E nonzeros of this rank's columns, K heads of width D; heads
-are innermost.
+Shapes: n rows out, m own rows in, t own and ghost columns, E nonzeros of this rank, K heads of width D; heads are
+innermost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import torch
 
-from ..errors import ShapeError, UsageError, check_integer
 from .backward import first_order
-from .column_rows import gradient_of, over_rows, over_table, refuse_weights, stored
+from .column_rows import gradient_of, over_rows, over_table, stored
 from .kernels.backend import kernels_on
 from .kernels.buffers import sum_dtype
 from .kernels.csr import LocalCSR
 from .maximum import merged
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class EdgeValues:
-    """Values (E, K) on the nonzeros of A: those of own columns, then those of ghost columns. E K numbers are stored.
-
-    S.softmax() is taken over each row of A, S.map(f) of each number, and S @ V is a sum over each row: (n, K D) of
-    V (t, K D), as A.columns returns it. All are differentiable, and exact on any ranks.
-    """
-
-    A: Any
-    values: torch.Tensor
-
-    def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> EdgeValues:
-        """Return what a function without weights makes of each value."""
-        values = function(self.values)
-        if values.shape != self.values.shape:
-            raise ShapeError(f"map returned shape {tuple(values.shape)}; expected {tuple(self.values.shape)}")
-        return EdgeValues(self.A, values)
-
-    def softmax(self) -> EdgeValues:
-        """Return exp(S_ij) / sum_j exp(S_ij) over the nonzeros of each row. Collective in 1.5D."""
-        refuse_weights(self.A, self.values)
-        return EdgeValues(self.A, RowSoftmax.apply(self.A, self.values))
-
-    def __matmul__(self, V_tKD: torch.Tensor) -> torch.Tensor:
-        """Return sum_j S_ij V_j of each head, (n, K D). Collective in 1.5D."""
-        _check_rows("V", V_tKD, _columns(self.A), self.values.shape[1])
-        for T in (self.values, V_tKD):
-            refuse_weights(self.A, T)
-        return WeightedSum.apply(self.A, self.values, V_tKD, None, True)
-
-
-def sddmm(A, U_mKD: torch.Tensor, V_tKD: torch.Tensor, heads: int, op: str) -> EdgeValues:
-    """Return <U_i, V_j> of each head, or U_i + V_j, for the nonzeros of A."""
-    if op not in ("dot", "add"):
-        raise UsageError(f"op = {op!r}; expected dot or add")
-    check_integer("heads", heads, 1)
-    K = U_mKD.shape[1] if op == "add" else heads
-    _check_rows("U", U_mKD, A.m, K)
-    _check_rows("V", V_tKD, _columns(A), K)
-    if U_mKD.shape[1] != V_tKD.shape[1]:
-        raise ShapeError(f"U has {U_mKD.shape[1]} columns and V {V_tKD.shape[1]}; expected as many")
-    refuse_weights(A, V_tKD)
-    if op == "add":
-        return EdgeValues(A, OnEdges.apply(A, A.select(U_mKD), V_tKD, None, True, None))
-    return EdgeValues(A, Dots.apply(A, A.select(U_mKD), V_tKD, None, True, K))
 
 
 class OnEdges(torch.autograd.Function):
@@ -83,13 +33,12 @@ class OnEdges(torch.autograd.Function):
     def forward(ctx, A, U_nC, V, ghosts_gC, is_table: bool, add_EC):
         T, kernels = sum_dtype(A.dtype), kernels_on(A.device)
         C = (V if U_nC is None else U_nC).shape[1]
-        S_EC = A.pool.empty(A.n_edges, C, dtype=T)
-        U_nC = _zeros(A, A.n, C) if U_nC is None else U_nC.detach().to(T).contiguous()
+        S_EC, start = A.pool.empty(A.n_edges, C, dtype=T), 0
+        U_nC, add_EC = (None if of is None else of.detach().to(T).contiguous() for of in (U_nC, add_EC))
         for (block, V_cC), (_, S_bC) in zip(_over(A, V, ghosts_gC, is_table), _parts(A, S_EC)):
-            V_cC = _zeros(A, block.A.shape[1], C) if V_cC is None else V_cC.to(T)
-            kernels.edge_add(block.A, U_nC, V_cC, S_bC)
-        if add_EC is not None:
-            S_EC += add_EC.detach()
+            add_bC = None if add_EC is None else add_EC[start : start + len(S_bC)]
+            kernels.edge_add(block.A, U_nC, None if V_cC is None else V_cC.to(T), S_bC, add_bC)
+            start += len(S_bC)
         ctx.A, ctx.is_table = A, is_table
         return S_EC
 
@@ -298,7 +247,7 @@ def _at_rows(A, U_nF: torch.Tensor) -> torch.Tensor:
     """Return U_i for each nonzero, (E, F)."""
     S_EF, U_nF = A.pool.empty(A.n_edges, U_nF.shape[1], dtype=U_nF.dtype), U_nF.contiguous()
     for block, S_bF in _parts(A, S_EF):
-        kernels_on(A.device).edge_add(block.A, U_nF, _zeros(A, block.A.shape[1], U_nF.shape[1]), S_bF)
+        kernels_on(A.device).edge_add(block.A, U_nF, None, S_bF)
     return S_EF
 
 
@@ -332,10 +281,6 @@ def _over(A, V, ghosts_gC, is_table: bool) -> Iterator:
         yield from over_rows(A, stored(A, V), ghosts_gC)
 
 
-def _zeros(A, rows: int, C: int) -> torch.Tensor:
-    return torch.zeros(rows, C, dtype=sum_dtype(A.dtype), device=A.device)
-
-
 def _parts(A, values_EK: torch.Tensor):
     """Yield (block, values of its nonzeros)."""
     start = 0
@@ -360,16 +305,3 @@ def _merged(A, top_nK, sum_nK) -> tuple[torch.Tensor, torch.Tensor]:
 
     A.combine(packed, add)
     return packed[:, :K].contiguous(), packed[:, K:].contiguous()
-
-
-def _columns(A) -> int:
-    return sum(block.A.shape[1] for block in A.column_blocks)
-
-
-def _check_rows(name: str, X: torch.Tensor, rows: int, K: int) -> None:
-    """Raise ShapeError unless X has so many rows, and columns for K heads."""
-    if X.ndim != 2 or len(X) != rows or K < 1 or X.shape[1] % K:
-        raise ShapeError(
-            f"{name} has shape {tuple(X.shape)}; expected ({rows}, K D), {'own and ghost' if name == 'V' else 'own'} rows, "
-            f"of K = {K} heads"
-        )

@@ -18,12 +18,11 @@ from ..cost.schedule import Way, chain_way
 from ..errors import ShapeError, UsageError, check_integer
 from . import edge_words
 from .attention import Attend, Attend2, check_heads, scores_of
-from .autograd import Columns, Matmul
+from .autograd import Matmul
 from .cached_ghosts import cached_ghosts, reads_fixed_input, times_fixed_input
 from .chains import apply_chain, check_bias, own_chain, powers
 from .column_rows import ColumnRows, Linear, tensor_of
 from .dropout import Key, check_rate, dropout, dropped_of, nth_key
-from .edges import EdgeValues, sddmm
 from .features import check_factors
 from .fixed_input import cached_product, check_is_held
 from .kernels.buffers import sum_dtype
@@ -45,7 +44,8 @@ PLACES = {
 class LayerView:
     """An operator in one layer of a model. H is a tensor (m, F); in the first layer it may be SparseRows.
 
-    Every call is differentiable, and collective but for `at`, `drop`, `select` and `sddmm`. What is not found here is
+    Every call is differentiable, and collective but for `at`, `drop`, `select` and `rows`. Words on edges are functions of
+    edge_words. What is not found here is
     the operator's: its facts (n, m, dtype, pool, ...), and its primitives, counted in this layer and pass.
     layer      its number, from 1; None outside of layers: exchanges are not labelled.
     pass_name  forward, or evaluate where no gradient is recorded.
@@ -148,19 +148,6 @@ class LayerView:
             is_asked=self.order == "spmm_first",
         )
 
-    def columns(self, H_mF: torch.Tensor) -> torch.Tensor:
-        """Return (m + g, F): own rows of H, then ghost rows, in the order of A's columns.
-
-        For layers that need rows and not sums. The ghosts are the rows that the rank's rows of A read (broadcast: all).
-        In 1.5D they are those of its process column, and own columns are multiplied on the rank of the process row
-        that holds them: on the others the gradient of own rows is not used.
-        """
-        if H_mF.is_sparse:
-            raise UsageError("A.columns reads dense rows, but X is sparse: give it H @ W")
-        check_is_held(H_mF)
-        ghosts_gF = cached_ghosts(self, H_mF)
-        return Columns.apply(self, H_mF) if ghosts_gF is None else torch.cat([H_mF, ghosts_gF])
-
     def linear(self, H, W_FC, bias_C=None, relu: bool = False) -> torch.Tensor | ColumnRows:
         """Return relu(H W + b) for attend, attend2 and maximum.
 
@@ -209,14 +196,6 @@ class LayerView:
         """
         check_heads(H)
         return Maximum.apply(self, tensor_of(self, H), isinstance(H, ColumnRows))
-
-    def sddmm(self, U_mKD: torch.Tensor, V_tKD: torch.Tensor, heads: int = 1, op: str = "dot") -> EdgeValues:
-        """Return <U_i, V_j> of each head, or U_i + V_j (op = add), for each nonzero; V as A.columns returns it.
-
-        EdgeValues have map, softmax and S @ V. In 1.5D, gradients of weights that multiply rows of columns are those of a
-        rank's columns: use linear, or make V of A.columns(H @ W).
-        """
-        return sddmm(self, U_mKD, V_tKD, heads, op)
 
     edges, fetch, local_graph = edge_words.edges, edge_words.fetch, edge_words.local_graph
     map_edges, update_edges = edge_words.map_edges, edge_words.update_edges

@@ -78,7 +78,7 @@ class Pulled(Layer):
         self.W = self.weight(f_in, f_out)
 
     def forward(self, A, H):
-        H_tF = A.columns(H @ self.W)
+        H_tF = A.fetch(H @ self.W).tensor
         return H_tF[: len(H)] + H_tF.mean(dim=0)
 
 

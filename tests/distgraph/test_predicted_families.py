@@ -47,7 +47,7 @@ class TwoWays(Layer):
 
 
 class Weighted(Layer):
-    """Attention by A.sddmm: S = softmax over each row of <q_i, k_j>, S V."""
+    """Attention by words on edges: S = softmax over each row of <q_i, k_j>, S V."""
 
     operator, hops = "loops", 1
 
@@ -56,8 +56,9 @@ class Weighted(Layer):
         self.W, self.Q, self.K = self.weight(f_in, f_out), self.weight(f_in, 2), self.weight(f_in, 2)
 
     def forward(self, A, H):
-        K, V = A.columns(torch.cat([H @ self.K, H @ self.W], dim=1)).split([2, self.f_out], dim=1)
-        return A.sddmm(H @ self.Q, K).softmax() @ V
+        KV = A.fetch(torch.cat([H @ self.K, H @ self.W], dim=1))
+        S = A.dot(H @ self.Q, KV.map(lambda T: T[:, :2]))
+        return A.sum(A.softmax(S), KV.map(lambda T: T[:, 2:]))
 
 
 def of(first, second, **options):

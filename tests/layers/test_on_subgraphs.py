@@ -29,9 +29,8 @@ class Composed(Layer):
 
     def forward(self, A, H):
         x = H @ self.W_FC
-        x_t, heads = A.columns(x), 1 if self.op == "dot" else self.f_out
-        S = A.sddmm(x @ self.a_CK, A.columns(x @ self.a_CK), heads, self.op) if heads > 1 else A.sddmm(x, x_t, 1, "dot")
-        return S.map(torch.tanh).softmax() @ x_t
+        S = A.dot(x, x) if self.op == "dot" else A.on_edges(x @ self.a_CK, x @ self.a_CK)
+        return A.sum(A.softmax(torch.tanh(S)), x)
 
 
 class Custom(Layer):

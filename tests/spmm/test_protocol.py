@@ -129,11 +129,11 @@ def test_an_operator_keeps_the_protocol(comm, kind):
         H_grad = H.clone().requires_grad_()
         ((A @ H_grad) * y).sum().backward()
         near(H_grad.grad, A.adjoint(y))
-        near(A.columns(H)[: A.m], H)
+        near(A.fetch(H).tensor[: A.m], H)
         W = torch.ones(3, 2, dtype=torch.float64)
         assert A.attend(H, W, W).shape == A.attend2(H, A.linear(H, torch.eye(6).double()), W).shape == (A.n, 6)
         assert (A.maximum(H) <= H_NF.max() + 0).all() and A.maximum(H).shape == (A.n, 6)
-        assert A.columns(H).shape == (len(A.column_ids), H.shape[1])
+        assert A.fetch(H).shape == (len(A.column_ids), H.shape[1])
 
 
 @parallel([2, 4], mpi=[2])

@@ -1,4 +1,4 @@
-"""attend, attend2, maximum and sddmm have the values and gradients of dense matrices on any ranks; ties do not depend on parts."""
+"""attend, attend2 and maximum have the values and gradients of dense matrices on any ranks; ties do not depend on parts."""
 
 import numpy as np
 import pytest
@@ -78,19 +78,15 @@ def test_attention_of_values_of_edges_is_the_fused_one(comm, scheme):
     x, left, right, G = random(N, K * D), random(D, K, seed=1), random(D, K, seed=2), random(N, K * D, seed=3)
 
     def composed(x, left, right):
-        T = A.columns(of_columns(A, x))
-        scores = A.sddmm(_dots(T[: A.m], left), _dots(T, right), op="add")
-        return scores.map(lambda e: torch.nn.functional.leaky_relu(e, 0.2)).softmax() @ T
+        T = A.fetch(of_columns(A, x))
+        scores = A.on_edges(_dots(T.tensor[: A.m], left), T.map(lambda rows: _dots(rows, right)))
+        return A.sum(A.softmax(torch.nn.functional.leaky_relu(scores, 0.2)), T)
 
-    x_own, T = of_columns(A, x), A.columns(of_columns(A, x))
-    near(composed(x, left, right), A.attend(x_own, left, right))
+    near(composed(x, left, right), A.attend(of_columns(A, x), left, right))
     if A.row_sum is None:  # on a grid weights that multiply rows of columns need a sum over the process row
         gradients_are_equal(comm, A, composed, DENSE.attend, (x, left, right), G)
-    dots = lambda x, y: (
-        A.sddmm(of_columns(A, x), A.columns(of_columns(A, y)), K).softmax() @ A.columns(of_columns(A, x))
-    )
+    dots = lambda x, y: A.sum(A.softmax(A.dot(of_columns(A, x), of_columns(A, y), K)), of_columns(A, x))
     gradients_are_equal(comm, A, dots, _dense_dots, (x, random(N, K * D, seed=5)), G)
-    assert len(T) == A.m + A.g
 
 
 def _dots(T, a_DK):
@@ -139,10 +135,6 @@ def test_shapes_that_do_not_fit_are_refused():
     A = operator(SelfCommunicator())
     with pytest.raises(ShapeError, match="the weights of an attention have shape"):
         A.attend(random(N, 12), random(5, 3), random(5, 3))
-    with pytest.raises(ShapeError, match="V has shape"):
-        A.sddmm(random(N, 4), random(N - 1, 4))
-    with pytest.raises(UsageError, match="expected dot or add"):
-        A.sddmm(random(N, 4), random(N, 4), op="mul")
     with pytest.raises(UsageError, match="dropout within a layer needs a Stack"):
         A.attend(random(N, 12), random(4, 3), random(4, 3), rate=0.5)
 
@@ -152,7 +144,7 @@ def test_shapes_that_do_not_fit_are_refused():
     (lambda A, x, a: A.attend2(x[:5], x, a), r"left of attend2 has shape \(5, 12\); expected \(24, 12\)"),
     (lambda A, x, a: A.attend(x, a, a, slope=-0.1), "slope = -0.1; expected a finite number of 0 or more"),
     (lambda A, x, a: A.at(1, key=5).attend(x, a, a, rate=1.0), "rate = 1.0; expected a number of 0 or more, below 1"),
-    (lambda A, x, a: A.at(1, key=5).drop(x, 1), "rate = 1; expected a number"), (lambda A, x, a: A.sddmm(x, x, heads=3.0), "heads = 3.0; expected an integer"),
+    (lambda A, x, a: A.at(1, key=5).drop(x, 1), "rate = 1; expected a number"), (lambda A, x, a: A.dot(x, x, heads=3.0), "heads = 3.0; expected an integer"),
     (lambda A, x, a: A.linear(x, a), r"H W of shapes \(24, 12\) and \(4, 3\)"), (lambda A, x, a: A.chain(x, a), r"H W of shapes \(24, 12\) and \(4, 3\)"),
     (lambda A, x, a: A.linear(x, x.t(), a[0]), r"the bias of linear has shape \(3,\); expected one number for each column of W, \(24,\)"), (lambda A, x, a: A.chain(x, x.t(), power=0), "power = 0; expected an integer of 1 or more"),
 ])  # fmt: skip
@@ -164,7 +156,7 @@ def test_arguments_that_no_call_can_have_are_refused_in_its_words(call, said):
 
 
 class Attention(Layer):
-    """Attention of dot products; where weights act: before A.columns, on its rows of keys or of values, or on values of edges."""
+    """Attention of dot products; where weights act: before A.fetch, on its rows of keys or of values, or on values of edges."""
 
     operator = "loops"
 
@@ -175,11 +167,11 @@ class Attention(Layer):
         self.scale = torch.nn.Parameter(torch.tensor(0.5))
 
     def forward(self, A, H):
-        own = lambda name, W: A.columns(H @ W) if self.place != name else A.columns(H) @ W
+        own = lambda name, W: H @ W if self.place != name else A.fetch(H).map(lambda rows: rows @ W)
         scale = 1.0 if self.place == "edges" else self.scale
-        S = A.sddmm(A.select(H) @ self.Q * scale, own("keys", self.K), heads=2)
-        S = S.map(lambda values: values * self.scale) if self.place == "edges" else S
-        return S.softmax() @ own("values", self.V)
+        S = A.dot(H @ self.Q * scale, own("keys", self.K), heads=2)
+        S = S * self.scale if self.place == "edges" else S
+        return A.sum(A.softmax(S), own("values", self.V))
 
 
 @parallel([1, 3, 4], mpi=[])
@@ -192,7 +184,7 @@ def test_weights_that_act_on_rows_of_columns_have_whole_gradients_or_are_refused
         gradients_are_the_dense_ones(comm, graph, model, "gcn", method="random", replication=c)
         return
     dgraph = distribute(graph, comm, method="random", replication=c, dtype=torch.float64)
-    with pytest.raises(UsageError, match="weights act on what A.columns returned.*replication = 2"):
+    with pytest.raises(UsageError, match="weights act on rows of columns or edges.*replication = 2"):
         train(model(), dgraph, epochs=1)
     with torch.no_grad():  # an evaluation has no gradients
         assert model().double().eval()(dgraph.A, dgraph.X).shape == (dgraph.A.n, 3)

@@ -115,11 +115,11 @@ def test_a_chain_on_a_block_is_the_same_in_the_order_that_takes_less_time(monkey
             torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
 
 
-def test_what_columns_returns_may_be_written_to():
+def test_rows_that_are_fetched_may_be_written_to():
     graph = random_graph()
     A = SubgraphOperators(subgraph_of(graph, *induced(graph)), BufferPool(), torch.float64)
     H = torch.ones(25, 6, dtype=torch.float64)
-    A.columns(H).zero_()
+    A.fetch(H).tensor.zero_()
     assert (H == 1).all()
 
 

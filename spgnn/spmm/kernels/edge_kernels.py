@@ -24,9 +24,17 @@ class HostEdges:
         U, V = (x.to(out_EK.dtype) for x in (U_nKD, V_cKD))
         self._matrices(0, A, out_EK.shape[1], U, V, None, None, out_EK)
 
-    def edge_add(self, A, left_nK, right_cK, out_EK) -> None:
-        """out_ij = left_i + right_j. Adjoint: spmm_heads(A, dout, None), once with transpose."""
+    def edge_add(self, A, left_nK, right_cK, out_EK, add_EK=None) -> None:
+        """out_ij = left_i + right_j + add_ij, of those that are not None.
+
+        Adjoint: spmm_heads(A, dout, None), once with transpose.
+        """
+        left_nK, right_cK = (
+            out_EK.new_zeros(rows, out_EK.shape[1]) if X is None else X for X, rows in zip((left_nK, right_cK), A.shape)
+        )
         self._matrices(1, A, out_EK.shape[1], left_nK, right_cK, None, None, out_EK)
+        if add_EK is not None:
+            out_EK += add_EK
 
     def softmax_sums(self, A, e_EK, top_nK, sum_nK, accumulate=False) -> None:
         """top_i = max_j e_ij, sum_i = sum_j exp(e_ij - top_i); L = top + ln sum."""

@@ -1,4 +1,4 @@
-"""A.columns(H) has own rows, then ghost rows: differentiable, counted, through wires, on any ranks."""
+"""A.fetch(H) has own rows, then ghost rows: differentiable, counted, through wires, on any ranks."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def test_they_are_the_rows_of_the_columns_of_a(comm, scheme):
         graph = random_graph(use=use, seed=seed, weighted=True)
         A = dgraph_of(comm, graph, scheme).A
         H = np.random.default_rng(0).standard_normal((graph.n_nodes, 5))
-        T = A.columns(torch.from_numpy(H[A.node_n]))
+        T = A.fetch(torch.from_numpy(H[A.node_n])).tensor
         np.testing.assert_array_equal(T.numpy(), H[column_ids(A)])
         blocks = np.concatenate([A.blocks.A_oo.toarray(), A.blocks.A_og.toarray()], axis=1)
         Z = torch.from_numpy(blocks) @ T
@@ -48,7 +48,7 @@ def test_they_are_the_rows_of_the_columns_of_a(comm, scheme):
 @parallel([1, 3, 4], mpi=[4])
 @pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
 def test_their_gradient_is_added_at_the_owners(comm, scheme):
-    """<columns(x), y> = <x, columns'(y)>, with y zero where a rank of a process row does not multiply."""
+    """<fetch(x), y> = <x, fetch'(y)>, with y zero where a rank of a process row does not multiply."""
     graph = random_graph(use="directed")
     A = dgraph_of(comm, graph, scheme).A
     y = torch.randn(A.m + A.g, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(comm.rank))
@@ -56,7 +56,7 @@ def test_their_gradient_is_added_at_the_owners(comm, scheme):
         y[: A.m] = 7  # not used
     x = torch.randn(graph.n_nodes, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(99))
     x = x[A.node_n].requires_grad_()
-    T = A.columns(x)
+    T = A.fetch(x).tensor
     (T * y).sum().backward()
     used = y.clone()
     if A.row_sum is not None and A.row_sum.comm.rank != A.row_sum.holder:
@@ -77,7 +77,7 @@ class Pulled(Layer):
         self.W_FC = self.weight(f_in, f_out)
 
     def forward(self, A, H_nF):
-        T = A.columns(H_nF @ self.W_FC)
+        T = A.fetch(H_nF @ self.W_FC).tensor
         if isinstance(A, DenseOperator):
             return torch.relu(A.A @ T)
         if A.device.type == "meta":  # a dry run knows sizes alone
@@ -122,7 +122,7 @@ def test_their_bytes_on_a_grid_are_the_predicted_ones(comm, scheme):
     A = dgraph_of(comm, graph, scheme, keep=False).A
     x = torch.ones(A.m, 3, dtype=torch.float64).requires_grad_()
     comm.traffic.reset()
-    A.at(2).columns(x).sum().backward()
+    A.at(2).fetch(x).tensor.sum().backward()
     forward = comm.traffic.sent_bytes(label="layer 2 forward").sum()
     backward = sum(comm.traffic.sent_bytes(label=f"layer 2 {name}").sum() for name in ("backward", "backward sum"))
     assert (forward, backward) == (sent_bytes(A, 3, "forward", "ghosts"), sent_bytes(A, 3, "backward", "ghosts"))
@@ -138,14 +138,14 @@ def test_they_travel_by_wire_with_error_feedback(comm):
     feedback, total = Feedback(), torch.zeros(A.m + A.g, 5)
     for _ in range(50):
         A.layout.begin_step(feedback)
-        total += A.at(1).columns(H[A.node_n].requires_grad_()).detach()
+        total += A.at(1).fetch(H[A.node_n].requires_grad_()).tensor.detach()
     A.layout.end_step()
     expected = H[column_ids(A)]
-    once = A.columns(H[A.node_n])
+    once = A.fetch(H[A.node_n]).tensor
     assert torch.equal(once[: A.m], expected[: A.m]) and not torch.equal(once, expected)
     assert (total / 50 - expected).abs().max() < 0.1 * (once - expected).abs().max()
     comm.traffic.reset()
-    A.at(1).columns(torch.ones(A.m, 5, requires_grad=True)).sum().backward()
+    A.at(1).fetch(torch.ones(A.m, 5, requires_grad=True)).tensor.sum().backward()
     plan = A.ghost_plan
     assert comm.traffic.sent_bytes(label="layer 1 forward").sum() == plan.sent_rows * (5 + 4)
     assert comm.traffic.sent_bytes(label="layer 1 backward").sum() == plan.g * 5 * 2
@@ -158,5 +158,5 @@ def test_pruned_operators_have_them_too(comm):
     trainer = Trainer(Stack(GCN(6, 5), GCN(5, 3)), dgraph_of(comm, graph, keep=False), config)
     for A in (trainer.steps.rows.A.at(layer).operator for layer in (1, 2)):
         H = np.random.default_rng(0).standard_normal((graph.n_nodes, 5))
-        T = A.columns(torch.from_numpy(H[A.node_n]))
+        T = A.fetch(torch.from_numpy(H[A.node_n])).tensor
         np.testing.assert_array_equal(T.numpy(), H[column_ids(A)])

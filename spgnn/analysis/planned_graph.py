@@ -36,7 +36,7 @@ class PlannedGraph:
     ):
         self.graph = stored.with_edges(edges)
         self.operator, self.split, self.seed = operator, split, seed
-        self.is_symmetric = self.graph.edges == "undirected"
+        self.is_symmetric = self.graph.is_both_ways
         A, X = self.graph.A, self.graph.X
         x_bytes = 4 * stored.n_nodes * n_features if X is None else array_bytes(X)
         if sp.issparse(X):

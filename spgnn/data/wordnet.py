@@ -23,10 +23,11 @@ SHA256 = "af2feecfc0f6c0684f62e618adc00e135d88664eb10f797fe6f8c6fa116ca9d8"
 TYPES = tuple("! #m #p #s $ %m %p %s & * + -c -r -u ;c ;r ;u < = > @ @i \\ ^ ~ ~i".split())
 
 
-def load_wordnet(pointers: tuple[str, ...] | None = None) -> Graph:
+def load_wordnet(pointers: tuple[str, ...] | None = None, typed: bool = False) -> Graph:
     """Return WordNet: synsets, pointers as directed edges, lexicographer file as label, gloss words as X (N, F) CSR.
 
     Args:   pointers: the types that count, of TYPES, such as ("@", "~"); None: all.
+            typed: pointers between the same synsets stay several edges, edge_attr (E, len(TYPES)) has a 1 for the type.
     Raises: UsageError for a type that does not exist; FormatError if the packaged file is damaged.
     """
     arrays = read_packaged()
@@ -36,12 +37,14 @@ def load_wordnet(pointers: tuple[str, ...] | None = None) -> Graph:
         if unknown:
             raise UsageError(f"wordnet has no pointers of type {unknown[0]!r}{nearest(unknown[0], TYPES)}")
         keep = np.isin(kind, [TYPES.index(p) for p in pointers])
-        src, dst = src[keep], dst[keep]
+        src, dst, kind = src[keep], dst[keep], kind[keep]
     n, word_counts = len(arrays["labels"]), arrays["word_counts"]
     nodes = unpack(arrays["word_gaps"], word_counts, 0)
     indptr = np.concatenate([[0], np.cumsum(word_counts)])
     X = sp.csc_array((np.ones(len(nodes), np.float32), nodes, indptr), shape=(n, len(word_counts))).tocsr()
     fields = {"X": X, "y": arrays["labels"].astype(np.int64), "split": arrays["split"]}
+    if typed:
+        fields["edge_attr"] = np.eye(len(TYPES), dtype=np.float32)[kind]
     return graph_from_coo(src, dst, n, name="wordnet", **fields)
 
 

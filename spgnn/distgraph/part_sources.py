@@ -173,7 +173,7 @@ class GraphSource:
             hops=hops,
             is_sparse=sp.issparse(graph.X),
             task=graph.task,
-            is_symmetric=graph.edges == "undirected" and graph.edge_attr is None,
+            is_symmetric=graph.is_both_ways,
             has_split=graph.split is not None,
             n_splits=graph.split.shape[1] if graph.split is not None and graph.split.ndim == 2 else None,
             sizes=sizes,

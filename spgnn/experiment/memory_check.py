@@ -39,7 +39,7 @@ def memory_of_parts(graph: Graph, config: TrainConfig, halo: float = 1.0) -> Cal
     how |= {} if graph.edge_attr is None else {"edge_features": graph.edge_attr.shape[1]}
     model, setting = _model(graph, config), epoch_setting(graph.n_features, ITEMSIZE[config.dtype], **how)
     sizes = {"n": graph.n_nodes, "own_nnz": graph.nnz} | ({"x_nnz": graph.X.nnz} if sp.issparse(graph.X) else {})
-    of = {"process_bytes": _process_bytes(), "is_symmetric": graph.edges == "undirected"}
+    of = {"process_bytes": _process_bytes(), "is_symmetric": graph.is_both_ways}
     return lambda k: part_memory(model, setting, sizes, k, halo=halo, **of)
 
 

@@ -168,6 +168,11 @@ class Graph(metaclass=NamesKeywords):
         check_unchanged(self)
         return is_symmetric(self.A)
 
+    @property
+    def is_both_ways(self) -> bool:
+        """Edges are used in both directions, and A equals its transpose: with edge_attr, two edges may have one back."""
+        return self.edges == "undirected" and (self.edge_attr is None or is_symmetric(self.A))
+
     def with_edges(self, edges: names.Edges) -> Graph:
         """Return the graph as its edges u -> v are used; A[u, v] is u reads v.
 
@@ -192,25 +197,12 @@ class Graph(metaclass=NamesKeywords):
         if edges == "directed":
             return replace(self, edges=edges)
         if self.edge_attr is not None:
-            return self._with_attributed(edges)
+            return _with_attributed(self, edges)
         try:
             A = self.A.T.tocsr() if edges == "reversed" else symmetrised(self.A)
         except GraphError as error:
             raise GraphError(f"{self.name}: {error}") from None
         return replace(self, A=self.A if A is self.A else canonical(A), edges=edges)
-
-    def _with_attributed(self, edges: Edges) -> Graph:
-        if edges == "reversed":
-            A, of_E = reversed_edges(self.A)
-            return replace(self, A=A, edge_attr=self.edge_attr[of_E], edge_ids=self.edge_ids[of_E], edges=edges)
-        A, of_E, is_new_E = with_reverse_edges(self.A)
-        if not is_new_E.any():
-            return replace(self, edges=edges)
-        edge_attr, ids = self.edge_attr[of_E], self.edge_ids[of_E]
-        ids[is_new_E] = -1 - ids[is_new_E]
-        for column in self.meta.get("antisymmetric", ()):
-            edge_attr[is_new_E, column] *= -1
-        return replace(self, A=A, edge_attr=edge_attr, edge_ids=ids, edges=edges)
 
     def without_edge_attr(self) -> Graph:
         """Return the graph without attributes of edges: several equal edges are one, their weights added up."""
@@ -282,6 +274,20 @@ class Graph(metaclass=NamesKeywords):
             out |= {k: self.meta[k] for k in ("edges_listed", "edge_features", "antisymmetric") if k in self.meta}
         known = ("duplicates", "zeros", "dropped_lines", "source", "format")
         return out | {k: v for k, v in self.meta.items() if k in known}
+
+
+def _with_attributed(graph: Graph, edges: Edges) -> Graph:
+    if edges == "reversed":
+        A, of_E = reversed_edges(graph.A)
+        return replace(graph, A=A, edge_attr=graph.edge_attr[of_E], edge_ids=graph.edge_ids[of_E], edges=edges)
+    A, of_E, is_new_E = with_reverse_edges(graph.A)
+    if not is_new_E.any():
+        return replace(graph, edges=edges)
+    edge_attr, ids = graph.edge_attr[of_E], graph.edge_ids[of_E]
+    ids[is_new_E] = -1 - ids[is_new_E]
+    for column in graph.meta.get("antisymmetric", ()):
+        edge_attr[is_new_E, column] *= -1
+    return replace(graph, A=A, edge_attr=edge_attr, edge_ids=ids, edges=edges)
 
 
 def check_is_graph(graph) -> None:

@@ -84,3 +84,10 @@ def test_the_build_script_says_what_to_install(tmp_path):
     script = [sys.executable, ROOT / "runs" / "build_wordnet", "--source", tmp_path]
     run = subprocess.run(script, capture_output=True, text=True)
     assert run.returncode == 3 and "install the Debian package wordnet-base" in run.stderr
+
+
+def test_typed_pointers_are_a_multigraph():
+    graph, (_, dst, kind) = load_wordnet(typed=True), pointers_of(read_packaged())
+    assert graph.nnz == len(kind) == 364_552 and graph.without_edge_attr().nnz == load_wordnet().nnz == 361_647
+    assert (graph.edge_attr.argmax(axis=1) == kind[graph.edge_ids]).all() and (graph.edge_attr.sum(axis=1) == 1).all()
+    assert (graph.A.indices == dst[graph.edge_ids]).all()

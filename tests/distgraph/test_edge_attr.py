@@ -278,3 +278,25 @@ def test_a_stream_names_what_is_wrong_with_its_attributes(tmp_path):
 def test_a_stream_of_a_graph_refuses_attributes(tmp_path):
     with pytest.raises(InputError, match="use part_graph and save_partition"):
         part_to_folder(edge_graph("in"), 2, tmp_path / "parts")
+
+
+@parallel([1, 2, 3, 7], mpi=[])
+@pytest.mark.parametrize("scheme", ["columns", "cover", "broadcast"])
+@pytest.mark.parametrize("operator", ["none", "gcn", "row"])
+def test_products_add_up_equal_edges(comm, scheme, operator):
+    graph = edge_graph("out")
+    A_NN, rng = np.zeros((N, N)), np.random.default_rng(8)
+    for i, j, _ in used_edges("out"):
+        A_NN[i, j] += 1
+    if operator == "gcn":
+        A_NN += np.diag(1.0 * (np.diag(A_NN) == 0))
+    sums = [np.maximum(A_NN.sum(axis), 1) for axis in (1, 0)]
+    A_NN = A_NN / np.sqrt(sums[0][:, None] * sums[1]) if operator == "gcn" else A_NN
+    A_NN = A_NN / sums[0][:, None] if operator == "row" else A_NN
+    H_NF, G_NF = rng.standard_normal((2, N, 3))
+    dgraph = distribute(graph, comm, method="random", dtype="float64", operator=operator, scheme=scheme)
+    H_nF = torch.from_numpy(H_NF[dgraph.node_n]).requires_grad_()
+    Z_nF = dgraph.A @ H_nF
+    Z_nF.backward(torch.from_numpy(G_NF[dgraph.node_n]))
+    assert np.abs(Z_nF.detach().numpy() - (A_NN @ H_NF)[dgraph.node_n]).max(initial=0) < 1e-12
+    assert np.abs(H_nF.grad.numpy() - (A_NN.T @ G_NF)[dgraph.node_n]).max(initial=0) < 1e-12

@@ -64,6 +64,7 @@ REFUSED = [  # script, its options, what it says
     ("bench/same_results", f"{ROOT} --only papers", "argument --only: 'papers'; expected some of gcn-"),
     ("bench/same_results", ".", "expected spgnn/ with compiled extensions"),
     ("papers/all_graphs", "", "SPGNN_DATA"),
+    ("papers/mesh", "", "SPGNN_DATA"),
     ("papers/planetoid", "", "SPGNN_DATA"),
     ("papers/planetoid", f"{DATA} --graphs coral", "'coral' is not known"),
     ("papers/planetoid", f"{DATA} --ranks 0", "argument --ranks: "),

@@ -9,7 +9,8 @@ from typing import Literal, get_args
 Task = Literal["classes", "labels", "numbers"]
 NumberLoss = Literal["mse", "mae", "huber"]
 NumberMetric = Literal["r2", "mae", "rmse", "relative_l2"]
-Metric = Literal["accuracy", "micro_f1", "macro_f1", "weighted_f1", NumberMetric]
+RankedMetric = Literal["roc_auc", "average_precision"]  # of several labels
+Metric = Literal["accuracy", "micro_f1", "macro_f1", "weighted_f1", RankedMetric, NumberMetric]
 LOWER = ("mae", "rmse", "relative_l2")  # metrics that are better the lower they are
 Edges = Literal["auto", "both", "in", "out", "undirected", "directed", "reversed"]
 Duplicates = Literal["auto", "sum", "max", "mean", "refuse"]

@@ -74,6 +74,8 @@ class ObservedScorer:
     def __init__(self, scorer: Scorer, recorder: Recorder):
         self.task, self.labels = scorer.task, scorer.labels
         self.split = scorer.split
+        if hasattr(scorer, "ranked"):
+            self.ranked = scorer.ranked
         self.logits = recorder.wrap(scorer.logits, "other", stage=EVALUATION)
         self._counts = recorder.wrap(scorer.counts, "scores", stage=EVALUATION)
         self.predictions = recorder.wrap(scorer.predictions, "other", stage=EVALUATION)

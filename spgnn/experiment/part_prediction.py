@@ -12,7 +12,7 @@ from ..config.names import Evaluation, Task
 from ..distgraph import Parts
 from ..errors import UsageError
 from ..partition import PartitionFolder
-from ..training.metrics import main_scores
+from ..training.metrics import RANKED, SCORES, main_scores
 from ..training.parts.evaluation import choose_evaluation
 from ..training.parts.inference import LayerwiseScorer
 from ..training.steps.step import sum_ranks
@@ -66,5 +66,5 @@ def predict_parts(
     read = sum_ranks(scorer.layerwise.bytes_read, parts.comm)
     found = {"n": parts.n_nodes, "evaluation": "layerwise", "parts": parts.k, "bytes_read": read}
     if is_counted:
-        found |= {"metric": metric} | main_scores(counts, task, metric)
+        found |= main_scores(counts, task, SCORES[task][0] if metric in RANKED else metric)
     return predictions_N, found

@@ -22,7 +22,7 @@ from ..layers import Stack
 from ..layers.registry import ModelSpec, operator_of
 from ..partition import load_partition
 from ..spmm.kernels.buffers import sum_dtype
-from ..training.metrics import count, main_scores, predicted, probabilities
+from ..training.metrics import RANKED, count, main_scores, predicted, probabilities, ranked_scores
 from ..training.splits import split_of
 from .checkpoint import best_checkpoint, finite, load_checkpoint, model_spec, read_json, write_array
 from .named import Names, check_table, prediction_columns, write_table
@@ -163,8 +163,9 @@ def compute(run: KeptRun, source: str | None, comm, wanted: How, is_embedded: bo
         Z_nC = compute_rows(model, dgraph, task, computed, wanted.proba, is_embedded)
         computed.found = {"n": dgraph.n_nodes}
         if _can_score(dgraph, C := Z_nC.shape[1], task, is_own):
-            counts = count(Z_nC, dgraph.y_n, split_of(dgraph, config.split, config.seed), C, comm, task)
-            computed.found |= {"metric": run.metric} | main_scores(counts, task, run.metric)
+            rows = Z_nC, dgraph.y_n, split_of(dgraph, config.split, config.seed)
+            ranked = ranked_scores(*rows, comm) if run.metric in RANKED else None
+            computed.found |= main_scores(count(*rows, C, comm, task), task, run.metric, ranked)
     if not is_own:
         computed.names.classes = together(comm, run.classes)
     return computed

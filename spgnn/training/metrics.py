@@ -11,20 +11,26 @@ from typing import get_args
 import numpy as np
 import torch
 
-from ..config.names import Metric, NumberMetric, Task
+from ..config.names import Metric, NumberMetric, RankedMetric, Task
 from ..errors import UsageError
 from ..spmm.kernels.buffers import sum_dtype
 
 SPLITS = ("train", "val", "test")
+RANKED = get_args(RankedMetric)
 SCORES: dict[Task, tuple[Metric, ...]] = {  # the first decides, unless another is named
     "classes": ("accuracy", "micro_f1", "macro_f1", "weighted_f1"),
-    "labels": ("micro_f1", "accuracy", "macro_f1", "weighted_f1"),
+    "labels": ("micro_f1", "accuracy", "macro_f1", "weighted_f1", *RANKED),
     "numbers": get_args(NumberMetric),
 }
 
 
-def chosen_metric(metric: str, task: Task) -> str:
-    """Return the score that decides. Raises: UsageError for one that a task does not have."""
+def chosen_metric(metric: str, scorer) -> str:
+    """Return the score that decides. Raises: UsageError for one that the task of a scorer, or the scorer, does not have."""
+    task = scorer.task
+    if metric in RANKED and not hasattr(scorer, "ranked"):
+        raise UsageError(
+            f"--metric {metric} needs the logits of all nodes, which {type(scorer).__name__} does not have"
+        )
     if metric != "auto" and metric not in SCORES[task]:
         raise UsageError(f"--metric {metric}: the labels are {task}; expected one of {', '.join(SCORES[task])}")
     return SCORES[task][0] if metric == "auto" else metric
@@ -76,6 +82,40 @@ def number_sums(Z_rC: np.ndarray, Y_rC: np.ndarray, weight_srC: np.ndarray, mean
     return np.stack([(term * weight_srC).sum(1) for term in terms], axis=2)
 
 
+def ranked_scores(Z_nC: torch.Tensor, Y_nC: torch.Tensor, split_n: np.ndarray, comm) -> dict[str, dict[str, float]]:
+    """Return split -> {roc_auc, average_precision}: the means over the labels that have both kinds of nodes in the split.
+
+    roc_auc is the share of pairs of a positive and a negative node that the logits order rightly, equal ones by half;
+    average_precision is sum_k (R_k - R_(k-1)) P_k over the distinct logits, descending. Exact over the nodes of all ranks:
+    one label after another is gathered, and ranked on one of them. nan where no label has both. Collective.
+    """
+    Z_nC, Y_nC = Z_nC.detach().float().cpu().numpy(), Y_nC.numpy() > 0.5
+    is_in_n, C = split_n >= 0, Z_nC.shape[1]
+    split_M, found = comm.all_gather(split_n[is_in_n]), np.zeros((3, C, 3))  # sums of both, and whether there are any
+    for c in range(C):
+        z_M, y_M = comm.all_gather(Z_nC[is_in_n, c]), comm.all_gather(Y_nC[is_in_n, c].astype(np.int8))
+        if c % comm.size == comm.rank:
+            for s in range(3):
+                y, z = y_M[split_M == s], z_M[split_M == s]
+                if 0 < y.sum() < len(y):
+                    found[s, c] = *_ranked(z, y), 1
+    comm.all_reduce(found)
+    total, number = found.sum(1)[:, :2], found.sum(1)[:, 2:]
+    means = np.divide(total, number, out=np.full_like(total, np.nan), where=number > 0)
+    return {name: dict(zip(RANKED, map(float, means[s]))) for s, name in enumerate(SPLITS)}
+
+
+def _ranked(z_M: np.ndarray, y_M: np.ndarray) -> tuple[float, float]:
+    """Return ROC-AUC and average precision of one label, whose logits and truths (0, 1) are given."""
+    values, place_M = np.unique(z_M, return_inverse=True)
+    positive = np.bincount(place_M, weights=y_M, minlength=len(values))
+    negative = np.bincount(place_M, minlength=len(values)) - positive
+    below = np.cumsum(negative) - negative
+    auc = positive @ (below + negative / 2) / (positive.sum() * negative.sum())
+    hits, taken = np.cumsum(positive[::-1]), np.cumsum((positive + negative)[::-1])
+    return float(auc), float(positive[::-1] @ (hits / taken) / positive.sum())
+
+
 def scores(counts: np.ndarray, task: Task) -> dict[str, float]:
     """Return accuracy, micro, macro and weighted F1 of one split, or of numbers r2, mae, rmse and relative_l2; nan where it is empty.
 
@@ -116,9 +156,10 @@ def scores_of_splits(counts: np.ndarray, task: Task) -> dict[str, dict[str, floa
     return {name: scores(counts[s], task) for s, name in enumerate(SPLITS)}
 
 
-def main_scores(counts: np.ndarray, task: Task, metric: str) -> dict[str, float]:
-    """Return split -> one score."""
-    return {name: of[metric] for name, of in scores_of_splits(counts, task).items()}
+def main_scores(counts: np.ndarray, task: Task, metric: str, ranked: dict | None = None) -> dict[str, str | float]:
+    """Return metric, and of each split the score of this name; ranked: of ranked_scores, where it is one of these."""
+    scores = scores_of_splits(counts, task) if ranked is None else ranked
+    return {"metric": metric} | {name: of[metric] for name, of in scores.items()}
 
 
 def confusion(predicted_n: np.ndarray, y_n: np.ndarray, n_classes: int, comm) -> np.ndarray:
@@ -149,6 +190,12 @@ def probabilities(Z_nC: torch.Tensor, task: Task) -> np.ndarray:
         raise UsageError("numbers have no probabilities; the predictions are the numbers themselves")
     Z_nC = Z_nC.double()
     return (Z_nC.sigmoid() if task == "labels" else Z_nC.softmax(dim=1)).float().cpu().numpy()
+
+
+def add_ranked(scores: dict[str, dict[str, float]], ranked: dict[str, dict[str, float]]) -> None:
+    """Add the scores of ranked_scores to those of each split."""
+    for name, of in scores.items():
+        of |= ranked[name]
 
 
 def per_class(counts: np.ndarray) -> list[dict[str, float]]:

@@ -15,7 +15,7 @@ from ..distgraph import DistGraph
 from ..errors import NumericalError, UsageError
 from ..spmm.autograd import mixed_precision
 from ..spmm.features import SparseRows
-from .metrics import count, predicted
+from .metrics import count, predicted, ranked_scores
 
 
 @contextmanager
@@ -69,6 +69,11 @@ class FullScorer:
         if bad[0]:
             raise NumericalError("the logits are not finite")
         return count(Z_nC, dgraph.y_n, self.split_n, dgraph.n_classes, dgraph.comm, dgraph.task)
+
+    def ranked(self, Z_nC: torch.Tensor | None = None) -> dict[str, dict[str, float]]:
+        """Return ROC-AUC and average precision of each split, of several labels, see metrics.ranked_scores."""
+        Z_nC = self.logits() if Z_nC is None else Z_nC
+        return ranked_scores(Z_nC, self.dgraph.y_n, self.split_n, self.dgraph.comm)
 
     def predictions(self) -> np.ndarray:
         """Return the predicted class of all nodes in original order, (N,) int64; 0/1 for each, (N, C) int8, of several labels.

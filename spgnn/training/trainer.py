@@ -24,7 +24,7 @@ from ..samplers import Sampler, check_options
 from .consistency import prepare_model
 from .custom import COMMAND_LINE, Custom
 from .history import History, is_scored, monitored
-from .metrics import SPLITS, chosen_metric, scores_of_splits
+from .metrics import RANKED, SPLITS, add_ranked, chosen_metric, scores_of_splits
 from .monitor import Monitor
 from .parts.average import AverageStep
 from .parts.average_options import check_average
@@ -73,7 +73,7 @@ class Trainer:
             self.steps.optimizer = make_torch_optimizer(model, config, custom.optimizer, custom.schedule)
         self.monitor = Monitor(custom, dgraph, self.steps)
         self.epoch = 0
-        self.history = History(metric=chosen_metric(config.metric, self.steps.scorer.task))
+        self.history = History(metric=chosen_metric(config.metric, self.steps.scorer))
         self._kept = KeptWeights(model)
         self._unscored: dict | None = None  # the record of the last epoch, until the next one gives its logits
         self.sent_P = np.zeros(dgraph.comm.size, np.int64)
@@ -154,10 +154,13 @@ class Trainer:
         """Score the last record by these logits, or by an evaluation, and keep the weights if they are the best."""
         record, scorer = self._unscored, self.steps.scorer
         with _naming_epoch(record["epoch"], self.steps.optimizer.lr):
-            if Z_nC is None and self.monitor.targets is not None:
+            is_ranked = self.history.metric in RANKED
+            if Z_nC is None and (self.monitor.targets is not None or is_ranked):
                 Z_nC = scorer.logits()
             counts = scorer.counts(Z_nC)
             scores = scores_of_splits(counts, scorer.task)
+            if is_ranked:
+                add_ranked(scores, scorer.ranked(Z_nC))
             record |= {name: scores[name][self.history.metric] for name in SPLITS}
             self.monitor.add(record, scores, Z_nC)
             is_best = self.history.keep_if_best(record, scores, counts)
@@ -245,6 +248,15 @@ class Trainer:
         if isinstance(self.model, Stack):
             self.model.is_trained = True
         self._kept.take_best()
+        ranked = getattr(self.steps.scorer, "ranked", None)
+        if (
+            ranked is not None
+            and self.steps.scorer.task == "labels"
+            and history.metric not in RANKED
+            and history.scores
+        ):
+            self.comm.phase = "rank logits"
+            add_ranked(history.scores, ranked())
         return history
 
 

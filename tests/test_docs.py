@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import runpy
 import sys
 from functools import cache
 from pathlib import Path
@@ -102,6 +103,12 @@ def test_python_on_a_page_runs_and_prints_what_is_shown(page, tmp_path):
 def test_every_page_is_on_the_map():
     linked = {(DOCS / target).resolve() for target, _ in LINK.findall(prose(DOCS / "README.md"))}
     assert not [page for page in DOCS.rglob("*.md") if page != DOCS / "README.md" and page not in linked]
+
+
+def test_every_page_is_in_the_navigation_of_the_site_once():
+    trees = runpy.run_path(str(DOCS / "conf.py"))["navigation"]()
+    pages = sorted(page.relative_to(ROOT).with_suffix("").as_posix() for page in DOCS.rglob("*.md"))
+    assert sorted(re.findall(r"^/(docs/\S+)$", trees, re.M)) == pages
 
 
 def test_every_public_name_is_on_the_page_of_python():

@@ -63,7 +63,7 @@ def _model(made: str, graph: Graph, config: VerifyConfig) -> tuple[Any, dict[str
 
     sizes = graph.n_features, graph.n_classes or NO_LABELS
     if not made:
-        spec = ModelSpec.of(config, *sizes)
+        spec = ModelSpec.of(config, *sizes, graph.n_edge_features)
         return spec.build(), {"operator": operator_of(config), "feature_norm": config.feature_norm}, config.edges
     given = [f.name for f in fields(ModelConfig) if getattr(config, f.name) != f.default]
     if given:

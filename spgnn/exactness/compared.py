@@ -39,13 +39,12 @@ class Differs:
 
 @dataclass(frozen=True)
 class Compared:
-    """All that is compared of a pass on several ranks; problem: the module at which their calls part, and what they call."""
+    """All that is compared of a pass on several ranks; calls: as those of one rank are numbered."""
 
     calls: list[Differs]
     loss: Difference
     gradients: dict[str, Difference]
     buffers: dict[str, Difference]
-    problem: tuple[str, str] | None = None
 
     @property
     def outputs(self) -> float:
@@ -61,17 +60,7 @@ class Compared:
 
 def compare(one: RankPass, ranks: list[RankPass], tolerance: float) -> Compared:
     """Return how ranks differ from one rank."""
-    paths = [[call.path for call in of.calls] for of in (one, *ranks)]
-    for called in paths[1:]:
-        if called != paths[0]:
-            at = next(
-                (i for i, (a, b) in enumerate(zip(paths[0], called)) if a != b), min(map(len, (paths[0], called)))
-            )
-            here, there = (of[at] if at < len(of) else "nothing" for of in (paths[0], called))
-            return Compared(
-                [], NONE, {}, {}, (here, f"one rank calls {here or 'the model'}, another {there or 'the model'}")
-            )
-    calls = [_call(number, one, ranks, tolerance) for number in range(len(one.calls))]
+    calls = [_call(call, one, ranks, tolerance) for call in one.calls]
     counted = [of for of in ranks if of.is_counted]
     loss = _whole(np.array(one.loss), [np.array(sum(of.loss for of in counted))], tolerance)
     sums = {name: sum(of.gradients.get(name, np.zeros_like(G)) for of in counted) for name, G in one.gradients.items()}
@@ -81,8 +70,12 @@ def compare(one: RankPass, ranks: list[RankPass], tolerance: float) -> Compared:
     return Compared(calls, loss, gradients, buffers)
 
 
-def _call(number: int, one: RankPass, ranks: list[RankPass], tolerance: float) -> Differs:
-    call = one.calls[number]
+def _call(call: Call, one: RankPass, ranks: list[RankPass], tolerance: float) -> Differs:
+    """Return how a call differs; nothing is compared where a rank does not make it, as of modules that see rows in chunks."""
+    others = [of.find(call.key) for of in ranks]
+    sides = ("inputs", "outputs")
+    if any(of is None or any(len(getattr(of, s)) != len(getattr(call, s)) for s in sides) for of in others):
+        return Differs(NONE, NONE, NONE, NONE)
     tensors = [rows.value for rows in call.inputs + call.outputs]
     floor = FLOOR * max((np.abs(T).max(initial=0) for T in tensors), default=0)
     slopes = [rows.gradient for rows in call.inputs + call.outputs if rows.gradient is not None]
@@ -91,13 +84,13 @@ def _call(number: int, one: RankPass, ranks: list[RankPass], tolerance: float) -
     def largest(side: str, what: str, floor: float) -> Difference:
         found = NONE
         for place in range(len(getattr(call, side))):
-            of = [getattr(other.calls[number], side)[place] for other in ranks]
+            of = [getattr(other, side)[place] for other in others]
             new = _rows(getattr(call, side)[place], of, what, one, ranks, (tolerance, floor))
             found = new if new.size > found.size else found
         return found
 
-    values = [largest(side, "value", floor) for side in ("inputs", "outputs")]
-    gradients = [largest(side, "gradient", steepest) for side in ("inputs", "outputs")]
+    values = [largest(side, "value", floor) for side in sides]
+    gradients = [largest(side, "gradient", steepest) for side in sides]
     return Differs(*values, *gradients)
 
 

@@ -9,7 +9,7 @@ import torch
 
 from ..errors import GraphError
 from .compared import compare
-from .watched import ONE, RankPass, Shift, Task, World, nodes_of, run_world
+from .watched import ONE, Call, RankPass, Shift, Task, World, nodes_of, run_world
 from .worlds import apart, halves
 
 RANDOM = (
@@ -47,7 +47,7 @@ class Fault:
     world: World
     tolerance: float
     failing: set[tuple[str, bool]]
-    call: int = 0
+    call: Call | None = None
 
 
 def why_forward(fault: Fault) -> str:
@@ -117,7 +117,7 @@ def _wrong_ranks(fault: Fault, is_swapped: bool) -> frozenset[int]:
     world = halves(fault.task.graph.n_nodes, is_swapped)
     task = replace(fault.task, graph=apart(fault.task.graph, world.owner_N))
     found = compare(run_world(ONE, task)[0], run_world(world, task), fault.tolerance)
-    return found.calls[fault.call].outputs.ranks if found.calls else frozenset()
+    return found.calls[fault.call.number].outputs.ranks
 
 
 def _is_exact_with_both(fault: Fault, what: str = "outputs") -> bool:
@@ -139,7 +139,7 @@ def _reads(fault: Fault, world: World, parts: World | None = None) -> bool | Non
     """
     owner_N = (parts or fault.world).owner_N
     before = run_world(world, fault.task)
-    inputs = before[0].calls[fault.call].inputs
+    inputs = before[0].find(fault.call.key).inputs
     lengths = {len(before[0].own_n), *before[0].columns, *before[0].nonzeros}
     chosen = next((number for number, rows in enumerate(inputs) if len(rows.value) in lengths), None)
     if chosen is None:
@@ -149,13 +149,13 @@ def _reads(fault: Fault, world: World, parts: World | None = None) -> bool | Non
         moved = np.cos(ids[:, None] + np.arange(int(np.prod(shape[1:]))))  # the same on any ranks
         return (moved * (owner_N[ids] == 0)[:, None]).reshape(shape)
 
-    after = run_world(world, replace(fault.task, shift=Shift(fault.call, chosen, False, delta)))
-    return any(_changed(a, b, fault.call, owner_N) for a, b in zip(before, after))
+    after = run_world(world, replace(fault.task, shift=Shift(fault.call.key, chosen, False, delta)))
+    return any(_changed(a, b, fault.call.key, owner_N) for a, b in zip(before, after))
 
 
-def _changed(before: RankPass, after: RankPass, call: int, owner_N: np.ndarray) -> bool:
+def _changed(before: RankPass, after: RankPass, key: tuple[str, int], owner_N: np.ndarray) -> bool:
     """Return whether what a call returned for nodes outside of part 0 has changed on a rank."""
-    for a, b in zip(before.calls[call].outputs, after.calls[call].outputs):
+    for a, b in zip(before.find(key).outputs, after.find(key).outputs):
         others = owner_N[nodes_of(len(a.value), before.own_n, before.nonzeros, len(owner_N))] != 0
         if len(a.value) >= len(others) and not np.array_equal(*(rows.value[: len(others)][others] for rows in (a, b))):
             return True

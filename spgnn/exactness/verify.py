@@ -144,10 +144,6 @@ def _finding(cases: list[Case], passes: dict[str, RankPass], tolerance: float) -
             text = f"{type(case.error).__name__}: {case.error}"
             module = getattr(case.error, "module", "")
             return Finding(module, "error", np.inf, (case.world.ranks,), None, None, text)
-        for compared in case.compared.values():
-            if compared.problem:
-                module, reason = compared.problem
-                return Finding(module, "error", np.inf, (case.world.ranks,), None, None, reason)
     kinds = [("given", False), ("one-way", False), ("given", True)]  # in 1D on the graph as it is, first
     for kind in kinds:
         for check in CHECKS:
@@ -181,7 +177,7 @@ def _found(check: str, case: Case, failing: list[Case], passes, tolerance: float
     call = first_forward(one.calls, compared, tolerance)
     of = compared.calls[call].outputs
     return Finding(
-        one.calls[call].path, check, of.size, ranks, _id(task.graph, of.node), None, why_forward(replace(fault, call=call))
+        one.calls[call].path, check, of.size, ranks, _id(task.graph, of.node), None, why_forward(replace(fault, call=one.calls[call]))
     )  # fmt: skip
 
 
@@ -227,7 +223,9 @@ def _wrong_slope(task: Task, one: RankPass, slope: float) -> Finding:
             if rows.gradient is None:
                 continue
             along = rng.standard_normal(rows.value.shape) * (rows.value != 0)  # what is dropped stays 0
-            moved = lambda step, V=along: replace(task, shift=Shift(number, place, is_output, lambda *_: step * V))
+            moved = lambda step, V=along: replace(
+                task, shift=Shift(one.calls[number].key, place, is_output, lambda *_: step * V)
+            )
             if _apart(moved, {"": (along, rows.gradient)}) > SLOPE_TOLERANCE:
                 return True
         return False

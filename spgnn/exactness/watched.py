@@ -39,11 +39,11 @@ ONE = World(1, np.empty(0, np.int32))
 class Shift:
     """What is added to the rows of a tensor of one call, to see what depends on them.
 
-    call   its number in the pass; place: the number of the tensor in the inputs or, is_output, in the outputs.
+    call   its key; place: the number of the tensor in the inputs or, is_output, in the outputs.
     delta  (ids of the nodes of the rows, shape) -> what is added.
     """
 
-    call: int
+    call: tuple[str, int]
     place: int
     is_output: bool
     delta: Callable[[np.ndarray, tuple[int, ...]], np.ndarray]
@@ -75,17 +75,29 @@ class Rows:
     value: np.ndarray
     gradient: np.ndarray | None = None
 
+    def keep_gradient(self, G: torch.Tensor | None) -> None:
+        """Keep a copy of a gradient, which a custom backward may leave out."""
+        self.gradient = None if G is None else G.detach().clone().numpy()
+
 
 @dataclass(eq=False)
 class Call:
-    """One call of a module on one rank, within the call of its parent; end: its place among the ends of all calls."""
+    """One call of a module on one rank, within the call of its parent; end: its place among the ends of all calls.
 
-    path: str
+    key  its path and how often the module was called before: the same on all ranks, where number may differ.
+    """
+
+    key: tuple[str, int]
     number: int
     parent: int | None
     inputs: list[Rows] = field(default_factory=list)
     outputs: list[Rows] = field(default_factory=list)
     end: int = -1
+
+    @property
+    def path(self) -> str:
+        """Which module it is, as named_modules has it."""
+        return self.key[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +118,10 @@ class RankPass:
     gradients: dict[str, np.ndarray]
     buffers: dict[str, np.ndarray]
 
+    def find(self, key: tuple[str, int]) -> Call | None:
+        """Return the call of a key."""
+        return next((call for call in self.calls if call.key == key), None)
+
 
 class Watch:
     """Hooks on all modules of a model: every call, the tensors that it got and returned, and their gradients."""
@@ -115,7 +131,7 @@ class Watch:
         self.open: list[Call] = []
         self.nonzeros: dict[int, np.ndarray] = {}
         self.columns: set[int] = set()
-        self.own_n = np.empty(0, np.int64)
+        self.own_n, self.is_on = np.empty(0, np.int64), True
         self.n_nodes, self.shift, self._ends = n_nodes, shift, 0
         for path, module in model.named_modules():
             module.register_forward_pre_hook(self._before(path), with_kwargs=True)
@@ -132,7 +148,10 @@ class Watch:
 
     def _before(self, path: str):
         def hook(module, args, kwargs):
-            call = Call(path, len(self.calls), self.open[-1].number if self.open else None)
+            if not self.is_on:  # a backward that computes a module again
+                return None
+            key = path, sum(call.path == path for call in self.calls)
+            call = Call(key, len(self.calls), self.open[-1].number if self.open else None)
             for A in (*args, *kwargs.values()):
                 if hasattr(A, "column_blocks") and not torch.is_tensor(A):
                     self.meet(A)
@@ -143,6 +162,8 @@ class Watch:
         return hook
 
     def _after(self, module, args, kwargs, output):
+        if not self.is_on:
+            return None
         call = self.open.pop()
         call.end, self._ends = self._ends, self._ends + 1
         return self._noted(output, call, True)
@@ -156,15 +177,15 @@ class Watch:
         if not torch.is_tensor(tree) or not tree.is_floating_point() or tree.ndim == 0:
             return tree
         into = call.outputs if is_output else call.inputs
-        tree = self._shifted(tree, (call.number, len(into), is_output))
+        tree = self._shifted(tree, (call.key, len(into), is_output))
         rows = Rows(tree.detach().clone().numpy())
         into.append(rows)
         if tree.requires_grad:
             tree = tree if is_output else tree.view_as(tree)
-            tree.register_hook(lambda G: setattr(rows, "gradient", G.detach().clone().numpy()))
+            tree.register_hook(rows.keep_gradient)
         return tree
 
-    def _shifted(self, tensor: torch.Tensor, where: tuple[int, int, bool]) -> torch.Tensor:
+    def _shifted(self, tensor: torch.Tensor, where: tuple[tuple[str, int], int, bool]) -> torch.Tensor:
         shift = self.shift
         if shift is None or (shift.call, shift.place, shift.is_output) != where:
             return tensor
@@ -209,6 +230,7 @@ def _run_rank(comm: Communicator, world: World, task: Task) -> RankPass:
     except Exception as error:  # raised again, with the module that it comes from
         error.module = watch.open[-1].path if watch.open else ""
         raise
+    watch.is_on = False
     if task.is_training:
         with on_this_thread(dgraph.A):
             loss.backward()

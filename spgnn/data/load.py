@@ -16,11 +16,12 @@ from .arrays import as_array, from_object
 from .formats import Progress
 from .readers.frames import is_table, read_frame
 from .readers.make_graph import as_float, named_labels, split_of_array
-from .readers.npz import is_zip, read_npy
+from .readers.npz import NPY, is_zip, read_npy
 from .readers.scipy_npz import read_csr_features
+from .readers.text import peek
 from .source import File, Named, is_built_in, resolve
 from .split_lists import is_lists, split_of_lists
-from .tables import APART, NodeTable, combined, id_column, known_columns
+from .tables import APART, NodeTable, combined, id_column, known_columns, split_of_words
 
 
 def load_graph(
@@ -110,8 +111,16 @@ def _with_table(graph: Graph, what: str, path: Path, given: list[str], wanted: T
     known = [name for other in others for name in nodes.columns(other, tables[other][1])]
     columns = nodes.feature_columns(given or None, known)
     if not columns:
-        raise FormatError(f"{path}: no column of numbers beside ids, labels and split; name text with --one-hot")
+        text = next(({name: nodes.no_number(name)[0]} for name in nodes.names if name not in (*known, nodes.id)), {})
+        such = "".join(f"; {name!r} is text, such as {value!r}" for name, value in text.items())
+        raise FormatError(
+            f"{path}: no column of numbers beside ids ({nodes.id!r}), labels and split{such}: name text with --one-hot, "
+            "or the ids with --id"
+        )
     left = [name for name in nodes.names if name not in (*columns, *known, nodes.id)]
+    left = [
+        f"{name} ({value!r} is no number)" if most else name for name in left for value, most in [nodes.no_number(name)]
+    ]
     graph = nodes.join(graph, what, columns)
     return replace(graph, meta=graph.meta | {"unread": graph.meta.get("unread", []) + left}) if left else graph
 
@@ -149,7 +158,7 @@ def _part(what: str, value, graph: Graph) -> dict[str, Any]:
         if graph.classes is not None and "classes" not in fields:
             fields["classes"] = None
     else:
-        fields = {"split": split_of_array(where, rows)}
+        fields = {"split": split_of_words(where, rows) if rows.dtype.kind in "UOT" else split_of_array(where, rows)}
     try:
         Graph(sp.csr_array(graph.A.shape, dtype=np.float32), **fields)
     except GraphError as error:
@@ -175,19 +184,23 @@ def _opened(what: str, value) -> tuple[str, Any]:
     """Return (name for messages, array or CSR) of a path or of an array."""
     if not isinstance(value, (str, Path)):
         try:
-            return what, _numbers(what, value if sp.issparse(value) else as_array(value), what == "labels")
+            return what, _numbers(what, value if sp.issparse(value) else as_array(value), what != "features")
         except GraphError as error:
             raise FormatError(f"{what}: {error}") from None
     path = Path(value)
     if not path.is_file():
         raise InputError(f"{path}: no such file; expected the {what} as .npy{' or .npz' if what == 'features' else ''}")
     if not is_zip(path):
+        if path.suffix.lower() != ".npy" and not peek(path, 6).startswith(NPY):
+            raise FormatError(
+                f"{path}: is no .npy; expected the {what} as .npy, or as a table: .csv, .tsv, .txt or .parquet"
+            )
         array = read_npy(path, mmap=True)
     elif what == "features":
         array = read_csr_features(path)
     else:
         raise FormatError(f"{path}: is an .npz; expected the {what} as .npy")
-    array = _numbers(str(path), array, what == "labels")
+    array = _numbers(str(path), array, what != "features")
     return str(path), array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 

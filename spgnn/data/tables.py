@@ -19,7 +19,7 @@ from ..graph import NO_SPLIT, TEST, TRAIN, VAL, Graph, graph_from_coo
 from ..graph.structure import as_weights, with_reverse
 from .readers.edge_features import attributes_of_columns, attributes_of_file, places_of_columns
 from .readers.frames import arrow
-from .readers.heads import IDS, SOURCE_NAMES, TARGET_NAMES, edge_columns
+from .readers.heads import IDS, SOURCE_NAMES, TARGET_NAMES, edge_columns, is_number_text
 from .readers.make_graph import check_node_count, named_labels, roles_of, split_of_array
 
 ID_NAMES = ("id", "node", "node_id", "nodeid", "name")
@@ -32,6 +32,7 @@ APART = (*ID_NAMES, *KNOWN["labels"], *KNOWN["split"])  # columns that are featu
 ROLES = {"train": TRAIN, "training": TRAIN, "val": VAL, "valid": VAL, "validation": VAL, "dev": VAL, "test": TEST}
 ROLES |= dict.fromkeys(("", "none", "unlabelled", "unlabeled"), NO_SPLIT)
 ZEROS = re.compile(r"[0-9]{1,18}")  # the number of a node, perhaps with zeros before it
+SAMPLED = 10_000  # rows in which values that are no numbers are looked for
 MOST_VALUES = 10_000  # of a text column that becomes features
 
 
@@ -257,6 +258,13 @@ class NodeTable:
             raise FormatError(f"{where} has {len(found):,} values; expected at most {MOST_VALUES:,} (--one-hot)")
         return [(text == value).astype(np.float64) for value in found]
 
+    def no_number(self, name: str) -> tuple[str, bool]:
+        """Return the first value of a column of text that is no number, "" without one, and whether most others are."""
+        column = self.table.column(name)
+        texts = [] if _is_number(column) else [text for text in _texts(column[:SAMPLED]) if text]
+        odd = [text for text in texts if not is_number_text(text)]
+        return (odd[0] if odd else ""), 0 < 2 * len(odd) < len(texts)
+
     def _checked(self, names: Sequence[str]) -> list[str]:
         for name in names:
             if name not in self.names:
@@ -413,8 +421,13 @@ def _roles(where: str, column) -> np.ndarray:
     if _is_number(column):
         values = _numbers(column, where)
         return roles_of(where, np.where(np.isnan(values), NO_SPLIT, values).astype(np.int64))
-    words = [word.strip().lower() for word in _texts(column)]
+    return split_of_words(where, _texts(column))
+
+
+def split_of_words(where: str, texts: np.ndarray) -> np.ndarray:
+    """Return the split of train, val, test and their other names, in any letters, (N,) int8."""
+    words = ["" if text is None else str(text).strip().lower() for text in texts.ravel()]
     unknown = next((word for word in words if word not in ROLES), None)
     if unknown is not None:
         raise FormatError(f"{where}: {unknown!r} is no part of a split; expected train, val or test, or nothing")
-    return np.array([ROLES[word] for word in words], np.int8)
+    return np.array([ROLES[word] for word in words], np.int8).reshape(texts.shape)

@@ -5,6 +5,7 @@ import gzip
 import lzma
 import sys
 
+import numpy as np
 import pandas as pd
 import pyarrow
 import pytest
@@ -133,7 +134,7 @@ def test_a_table_without_a_line_of_names_has_ids_first(tmp_path):
         ("id,x,x\n0,1,1\n", {}, "two columns are named 'x'; rename one"),
         ("id,x\n0,1\n1,2,3\n2,1\n", {}, "n.csv:3: cannot be read as a table"),
         ("id,x\n0,1\n", {"id": "i"}, r"no column 'i' \(--id\); did you mean 'id'"),
-        ("id,city\n0,a\n1,b\n2,c\n", {}, "no column of numbers beside ids, labels and split; name text with --one-hot"),
+        ("id,city\n0,a\n1,b\n2,c\n", {}, "'city' is text, such as 'a': name text with --one-hot"),
         ("id,city\n0,a\n1,\n2,c\n", {"one_hot": "city"}, "has no value for 1 nodes; --missing zero makes all its features 0"),
         ("id,x\n99999999999,1\n", {}, "node id 99999999999 makes"),
     ],
@@ -356,3 +357,29 @@ def test_a_line_that_may_be_an_edge_and_not_names_is_noted(tmp_path):
     for path in (tmp_path / "e.tsv", tmp_path / "g"):
         graph = load_graph(path, relabel=True) if path.suffix else load_graph(path)
         assert not any("first line" in note for note in graph.notes())
+
+
+def test_columns_of_text_among_features_are_named_with_a_value_that_is_no_number(tmp_path):
+    (tmp_path / "e.txt").write_text("0 1\n1 2\n2 3\n")
+    nodes = tmp_path / "n.csv"
+    load = lambda: load_graph(tmp_path / "e.txt", features=nodes, labels=nodes)
+    nodes.write_text("id,x,z,city,label\n0,1,1,ulm,a\n1,?,2,bonn, b\n2,3,3,ulm,a\n3,4,4,ulm,b\n")
+    graph = load()
+    assert "columns that are not read: x ('?' is no number), city" in graph.notes() and graph.classes == ("a", "b")
+    nodes.write_text("id,x,label\n0,50%,a\n1,20%,b\n2,1%,a\n3,4%,b\n")
+    with pytest.raises(
+        FormatError, match=r"beside ids \('id'\), labels and split; 'x' is text, such as '50%': name text"
+    ):
+        load()
+
+
+def test_a_split_may_be_words_and_labels_in_other_files_are_named(tmp_path):
+    (tmp_path / "e.txt").write_text("0 1\n1 2\n2 3\n")
+    np.save(tmp_path / "s.npy", np.array(["train", "Val", "test", ""]))
+    for split in (tmp_path / "s.npy", ["train", "Val", "test", None]):
+        assert load_graph(tmp_path / "e.txt", split=split).split.tolist() == [0, 1, 2, -1]
+    with pytest.raises(FormatError, match="split: 'tests' is no part of a split"):
+        load_graph(tmp_path / "e.txt", split=["train", "val", "tests", ""])
+    (tmp_path / "y.json").write_text("[0, 1, 0, 1]")
+    with pytest.raises(FormatError, match="y.json: is no .npy; expected the labels as .npy, or as a table"):
+        load_graph(tmp_path / "e.txt", labels=tmp_path / "y.json")

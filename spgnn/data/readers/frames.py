@@ -66,7 +66,7 @@ def _labels_as_numbers(column):
         for kind in ("int64", "double"):
             with suppress(ArrowInvalid):
                 return texts.cast(kind)
-    return column
+    return texts
 
 
 def _without_commas(column):

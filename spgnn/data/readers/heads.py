@@ -192,10 +192,10 @@ def _names(rows: list[FirstRow], known: tuple[str, ...]) -> tuple[list[str] | No
     """
     separator = separator_of(rows[0].text) if rows else ""
     cells = [cells_of(row.text, separator) for row in rows]
-    if not rows or any(map(_is_number, cells[0])):
+    if not rows or any(map(is_number_text, cells[0])):
         return None, separator
     is_known = {name.lower() for name in cells[0]} & {name.lower() for name in known if name}
-    return cells[0] if is_known or separator or any(map(_is_number, cells[-1])) else None, separator
+    return cells[0] if is_known or separator or any(map(is_number_text, cells[-1])) else None, separator
 
 
 def column_of(where: str, names: list[str], wanted: str, option: str) -> int:
@@ -313,7 +313,7 @@ def words_of(line: bytes) -> list[bytes]:
     return [word for word in words if word != b"{}"]
 
 
-def _is_number(cell: str) -> bool:
+def is_number_text(cell: str) -> bool:
     try:
         float(cell)
     except ValueError:

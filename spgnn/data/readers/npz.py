@@ -16,6 +16,7 @@ from ...machine import NPY_HEADERS
 from .text import opened
 
 # A small archive may unpack to this much, a larger one to so many times its size.
+NPY = b"\x93NUMPY"  # the first bytes of a file
 FREE_BYTES = 1 << 25
 MAX_RATIO = 200
 MAX_HEADER_BYTES = 10_000

@@ -32,6 +32,7 @@ def edges(tmp_path):
     np.random.default_rng(0).integers(0, 70, (300, 2)).astype(np.int32).tofile(tmp_path / "e.bin")
     np.savetxt(tmp_path / "e.txt", np.fromfile(tmp_path / "e.bin", np.int32).reshape(-1, 2), fmt="%d")
     np.save(tmp_path / "X.npy", np.random.default_rng(1).normal(size=(70, 3)))
+    np.save(tmp_path / "attr.npy", np.random.default_rng(2).normal(size=(300, 2)))
     return tmp_path
 
 
@@ -47,8 +48,10 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_stopped_after_any_stage_or_any_write_it_goes_on_to_the_same_files(edges, monkeypatch):
-    run(edges, "whole")
+@pytest.mark.parametrize("has_attributes", [False, True])
+def test_stopped_after_any_stage_or_any_write_it_goes_on_to_the_same_files(edges, monkeypatch, has_attributes):
+    more = {"edge_features": edges / "attr.npy", "antisymmetric": [1]} if has_attributes else {}
+    run(edges, "whole", **more)
     expected = files_of(edges / "whole")
     stops = {
         "after a stage": (work, "_write"),
@@ -68,12 +71,12 @@ def test_stopped_after_any_stage_or_any_write_it_goes_on_to_the_same_files(edges
             with monkeypatch.context() as patch:
                 patch.setattr(owner, name, stopping)
                 try:
-                    run(edges)
+                    run(edges, **more)
                     break
                 except Stop:
                     counts.append(stop_at)
             assert not PartitionFolder(edges / "parts").is_valid or where == "before a rename"
-            assert run(edges)["k"] == 3
+            assert run(edges, **more)["k"] == 3
             assert files_of(edges / "parts") == expected, f"{where} {stop_at}"
             assert not (edges / ".parts.partial").exists()
             shutil.rmtree(edges / "parts")

@@ -20,6 +20,7 @@ _HOME = {
     "NGNN": "ngnn",
     "MLP": "mlp",
     "EdgeEncoder": "edge_mlp",
+    "EdgeDecoder": "edge_mlp",
     "EdgeMLP": "edge_mlp",
     "GINE": "edge_layers",
     "NNConv": "edge_layers",

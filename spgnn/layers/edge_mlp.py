@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import nn
 
 from ..errors import UsageError, check_integer
@@ -71,6 +72,32 @@ class EdgeMLP(Layer):
 
     def extra_repr(self) -> str:
         return f"{self.f_in} -> {self.f_out}, hidden={self.hidden}, act={self.inner_name}"
+
+
+class EdgeDecoder(Layer):
+    """Z_ij = relu(H_i W_i + H_j W_j + E_ij W_e + b) W + b_o, a row for each edge: the last layer of a model of edges.
+
+    Args: f_in  width of H and of E; f_out: numbers of an edge; hidden: columns of W_i, None: f_in.
+    `hidden` columns of ghost rows travel, once each way.
+    """
+
+    operator, hops, is_random, carries_edges = "none", None, False, True
+
+    def __init__(self, f_in: int, f_out: int, hidden: int | None = None):
+        super().__init__(f_in, f_out)
+        hidden = f_in if hidden is None else hidden
+        check_integer("hidden", hidden, 1)
+        self.W_i, self.W_j, self.W_e = (self.weight(f_in, hidden) for _ in range(3))
+        self.b, self.W, self.b_o = self.weight(hidden), self.weight(hidden, f_out), self.weight(f_out)
+
+    def forward(self, A, H_nF, E_EF=None):
+        """Return Z (E, C) in place of H, and E. Collective."""
+        if E_EF is None:
+            raise UsageError(
+                "EdgeDecoder reads the states of edges: put an EdgeEncoder(f_edge, f_in, hidden) before it"
+            )
+        Z = torch.relu(A.on_edges(H_nF @ self.W_i + self.b, H_nF @ self.W_j, E_EF @ self.W_e))
+        return Z @ self.W + self.b_o, E_EF
 
 
 def _mlp(f_in: int, hidden: int, f_out: int, act: str) -> nn.Sequential:

@@ -49,7 +49,7 @@ def _built_in(name: str, module: str, *options: str, reads_edges: bool = False) 
 CLASSES = {name: name.lower() for name in ("GCN", "SAGE", "GAT", "GIN", "MLP", "MixHop", "NGNN")} | dict.fromkeys(
     ("SGC", "APPNP", "GCNII"), "propagation"
 )
-CLASSES |= dict.fromkeys(("EdgeEncoder", "EdgeMLP"), "edge_mlp")
+CLASSES |= dict.fromkeys(("EdgeEncoder", "EdgeDecoder", "EdgeMLP"), "edge_mlp")
 CLASSES |= dict.fromkeys(("GINE", "NNConv", "Transformer", "PNA", "GatedGCN"), "edge_layers")
 LISTED = "layers"  # a ModelSpec of layers that are listed: [class, keywords] of each, and the keywords of the Stack
 DENSE = ("hidden", "layers", "act", "bias", "dropout", "input_dropout")

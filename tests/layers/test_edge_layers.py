@@ -11,7 +11,7 @@ import spgnn
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.errors import UsageError
-from spgnn.layers import GINE, MLP, PNA, EdgeEncoder, EdgeMLP, GatedGCN, NNConv, Stack, Transformer
+from spgnn.layers import GINE, MLP, PNA, EdgeDecoder, EdgeEncoder, EdgeMLP, GatedGCN, NNConv, Stack, Transformer
 from spgnn.spmm import edge_update
 
 N, F, FE = 40, 5, 3
@@ -112,6 +112,21 @@ def made(name):
         for weight in model.parameters():  # no bias is 0, no LayerNorm the identity
             weight.add_(torch.rand(weight.shape, dtype=torch.float64, generator=generator), alpha=0.3)
     return model
+
+
+@parallel([1, 2, 3])
+def test_a_decoder_of_edges_has_the_rows_of_the_list_of_edges_in_its_order(comm):
+    torch.manual_seed(4)
+    model = Stack(MLP(F, 6), EdgeEncoder(FE, 6, 6), EdgeMLP(6), EdgeDecoder(6, 2, hidden=5)).double()
+    dense, of = Stack(*list(model.layers)[:-1]), model.layers[-1]
+    dgraph = distribute(GRAPH, comm, method="random", operator="none", dtype="float64")
+    with torch.no_grad():
+        H, S = torch.from_numpy(X), None
+        H, S = H @ dense.layers[0].W[0] + dense.layers[0].b_C, dense.layers[1].mlp(E)
+        H, S = edge_mlp(dense.layers[2], H, S)
+        Z = torch.relu(H[ROW] @ of.W_i + H[COL] @ of.W_j + S @ of.W_e + of.b) @ of.W + of.b_o
+        found = dgraph.collect_edges(model(dgraph.A, dgraph.X).numpy())
+    assert np.abs(found - Z.numpy()).max() <= 1e-10 * float(Z.abs().max())
 
 
 @parallel([1, 2, 3, 4, 7], mpi=[3])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ..config.groups import SplitFileConfig
-from .console import PassBars, ProgressBar, fields_table, say, write, write_json
+from .console import PassBars, ProgressBar, write_report
 from .options import GRAPH_HELP, OneProcess, graph_argument, group_options, output_options, source_options
 
 
@@ -30,10 +30,4 @@ def check(graph: str, as_json: bool, **files: str) -> None:
     else:
         with ProgressBar(f"checking {graph}") as progress:
             report = check_graph(graph, progress=progress, **files)
-    if not as_json:
-        for note in report.pop("notes", ()):
-            say(note)
-    if as_json:
-        write_json(report)
-    else:
-        write(fields_table(f"{graph} is valid", report))
+    write_report(f"{graph} is valid", report, as_json)

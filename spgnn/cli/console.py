@@ -21,25 +21,13 @@ Row = Mapping[str, Any]
 Columns = Mapping[str, str]
 
 LABELS = {
-    "n": "nodes",
-    "nnz": "nonzeros",
-    "self_loops": "self-loops",
-    "isolated": "isolated nodes",
-    "edge_attr": "attributes of edges",
-    "parallel": "  parallel edges",
-    "edges_listed": "  edges of the list",
-    "edge_features": "  their names",
-    "antisymmetric": "  antisymmetric",
-    "dropped_lines": "dropped lines",
-    "sparse_features": "features are sparse",
-    "task": "labels are",
-    "labelled": "labelled nodes",
-    "train": "  train nodes",
-    "val": "  validation nodes",
-    "test": "  test nodes",
-    "peak_rss_mb": "peak memory (MB)",
+    "n": "nodes", "nnz": "nonzeros", "self_loops": "self-loops", "isolated": "isolated nodes",
+    "edge_attr": "attributes of edges", "parallel": "  parallel edges", "edges_listed": "  edges of the list",
+    "edge_features": "  their names", "antisymmetric": "  antisymmetric", "dropped_lines": "dropped lines",
+    "sparse_features": "features are sparse", "task": "labels are", "labelled": "labelled nodes",
+    "train": "  train nodes", "val": "  validation nodes", "test": "  test nodes", "peak_rss_mb": "peak memory (MB)",
     "out": "results in",
-}
+}  # fmt: skip
 
 
 def write_error(text: str) -> None:
@@ -68,6 +56,16 @@ def fields_table(title: str, values: Mapping[str, Any]) -> str:
     lines = [(LABELS.get(key, key.replace("_", " ")), value_text(value)) for key, value in values.items()]
     left = max((len(label) for label, _ in lines), default=0)
     return "\n".join([folded(title)] + [folded(text, f"  {label:<{left}}  ") for label, text in lines])
+
+
+def write_report(title: str, report: dict[str, Any], as_json: bool) -> None:
+    """Write a report as a line of JSON; or its notes to stderr, and title and values to stdout."""
+    if as_json:
+        write_json(report)
+        return
+    for note in report.pop("notes", ()):
+        say(note)
+    write(fields_table(title, report))
 
 
 def folded(text: str, first: str = "") -> str:

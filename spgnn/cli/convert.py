@@ -6,7 +6,7 @@ import click
 
 from ..config.groups import SplitFileConfig, TableConfig
 from ..config.names import FORMATS
-from .console import ProgressBar, fields_table, say, write, write_json
+from .console import ProgressBar, say, write_report
 from .options import OneProcess, complete, group_options, output_options, source_options
 
 SRC_HELP = f"""\b
@@ -24,7 +24,7 @@ the formats
 @group_options(SplitFileConfig)
 @group_options(TableConfig)
 @output_options
-def convert(src: str, dst: str, format: str, features: str, labels: str, split: str, as_json: bool, **tables) -> None:
+def convert(src: str, dst: str, as_json: bool, **options) -> None:
     """Read the graph SRC and write it as the native folder DST.
 
     \b
@@ -38,20 +38,7 @@ def convert(src: str, dst: str, format: str, features: str, labels: str, split: 
 
     with ProgressBar(f"reading {src}") as progress:
         report = convert_graph(
-            src,
-            dst,
-            format=format or None,
-            features=features or None,
-            labels=labels or None,
-            split=split or None,
-            progress=progress,
-            **tables,
+            src, dst, progress=progress, **{name: value for name, value in options.items() if value != ""}
         )
-    if not as_json:
-        for note in report.pop("notes", ()):
-            say(note)
-    if as_json:
-        write_json(report)
-    else:
-        write(fields_table(f"{src} -> {dst}", report))
+    write_report(f"{src} -> {dst}", report, as_json)
     say(f"wrote {dst}; try: spgnn info {dst}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ..config.groups import SplitFileConfig
-from .console import fields_table, say, write, write_json
+from .console import say, write_report
 from .options import GRAPH_HELP, OneProcess, graph_argument, group_options, output_options, source_options
 from .source import load
 
@@ -26,7 +26,4 @@ def info(graph: str, format: str, features: str, labels: str, split: str, as_jso
         read = load(graph, format, features, labels, split)
         say(loaded_line(read))
         report = read.describe()
-    if as_json:
-        write_json(report)
-    else:
-        write(fields_table(graph, report))
+    write_report(graph, report, as_json)

@@ -30,19 +30,10 @@ if TYPE_CHECKING:
     from ..partition import Partition
 
 COLUMNS = {
-    "k": "k",
-    "method": "method",
-    "total_rows": "rows sent",
-    "max_send_rows": "max sent",
-    "max_over_mean_send": "max/mean",
-    "messages": "messages",
-    "edge_cut": "edge cut",
-    "replication_factor": "copies",
-    "label_entropy": "entropy",
-    "nnz_imbalance": "work",
-    "node_imbalance": "nodes",
-    "seconds": "s",
-}
+    "k": "k", "method": "method", "total_rows": "rows sent", "max_send_rows": "max sent",
+    "max_over_mean_send": "max/mean", "messages": "messages", "edge_cut": "edge cut", "replication_factor": "copies",
+    "label_entropy": "entropy", "nnz_imbalance": "work", "node_imbalance": "nodes", "seconds": "s",
+}  # fmt: skip
 OMIT = ("messages", "label_entropy", "max_send_rows", "edge_cut")  # left out, in this order, until the table fits
 
 # An option of some methods only, and which.

@@ -18,21 +18,10 @@ if TYPE_CHECKING:
     from ..cost.machines import Machine
 
 COLUMNS = {
-    "mark": "",
-    "ranks": "ranks",
-    "hosts": "hosts",
-    "method": "method",
-    "scheme": "scheme",
-    "replication": "c",
-    "bytes": "MB/epoch",
-    "epoch": "epoch s",
-    "products": "products",
-    "waiting": "waiting",
-    "memory": "MB/rank",
-    "host": "MB/host",
-    "device": "MB/device",
-    "verdict": "",
-}
+    "mark": "", "ranks": "ranks", "hosts": "hosts", "method": "method", "scheme": "scheme", "replication": "c",
+    "bytes": "MB/epoch", "epoch": "epoch s", "products": "products", "waiting": "waiting", "memory": "MB/rank",
+    "host": "MB/host", "device": "MB/device", "verdict": "",
+}  # fmt: skip
 OMIT = ("hosts", "products", "waiting", "memory", "host")  # left out, in this order, until the table fits the terminal
 
 

@@ -7,42 +7,27 @@ from pathlib import Path
 
 from .readers.text import peek, without_packing
 
-GRAPH, FRAME = "spgnn.load_graph({})", "spgnn.from_pandas({})"
-# (name, endings, pattern of the first bytes, expression of FILE)
+NODE_LINK = 'networkx.node_link_graph(json.load(open(FILE)), edges="links")'
+# (name, endings, pattern of the first bytes, expression of FILE, what else to know); tables are edges of from_pandas.
 FILES = (
-    ("GML", ".gml", rb"\s*(creator[^\n]*\s*)?graph\s*\[", GRAPH.format("networkx.read_gml(FILE)")),
-    ("GraphML", ".graphml", rb"(?s).*<graphml", GRAPH.format("networkx.read_graphml(FILE)")),
-    ("GEXF", ".gexf", rb"(?s).*<gexf", GRAPH.format("networkx.read_gexf(FILE)")),
-    ("Pajek", ".net .paj", rb"(?i)\s*\*(vertices|network)", GRAPH.format("networkx.read_pajek(FILE)")),
-    ("graph6", ".g6 .graph6", rb">>graph6<<", GRAPH.format("networkx.read_graph6(FILE)")),
-    (
-        "Graphviz",
-        ".dot .gv",
-        rb"\s*(strict\s+)?(di)?graph\s[^\[]*\{",
-        GRAPH.format("networkx.nx_agraph.read_dot(FILE)"),
-    ),
-    (
-        "node-link JSON",
-        ".json",
-        rb'(?s)\s*\{.*"(nodes|links|directed)"',
-        GRAPH.format('networkx.node_link_graph(json.load(open(FILE)), edges="links")'),
-    ),
-    ("torch file", ".pt .pth", rb"(?!)", GRAPH.format("torch.load(FILE, weights_only=False)") + ", if it is yours"),
-    ("MATLAB file", ".mat", rb"MATLAB", GRAPH.format('scipy.io.loadmat(FILE)["A"]') + ", A the name of the matrix"),
-    (
-        "pickle",
-        ".pkl .pickle .gpickle",
-        rb"\x80[\x02-\x05]",
-        GRAPH.format("pickle.load(open(FILE, 'rb'))") + ", if it is yours",
-    ),
-    ("Excel table", ".xlsx .xls", rb"(?!)", FRAME.format("pandas.read_excel(FILE)")),
-    ("Feather table", ".feather .arrow", rb"ARROW1", FRAME.format("pandas.read_feather(FILE)")),
-    ("JSON lines", ".jsonl .ndjson", rb"(?!)", FRAME.format("pandas.read_json(FILE, lines=True)")),
-    ("NumPy array", ".npy", rb"\x93NUMPY", GRAPH.format("numpy.load(FILE)")),
-    ("NumPy archive", ".npz", rb"(?!)", GRAPH.format('numpy.load(FILE)["A"]') + ", A the name of its edges"),
-    ("adjacency list", ".adjlist", rb"(?!)", GRAPH.format("networkx.read_adjlist(FILE)")),
-    ("zip archive", ".zip", rb"(?!)", FRAME.format("pandas.read_csv(FILE)")),
-    ("HDF5 file", ".h5 .hdf5", rb"\x89HDF", FRAME.format("pandas.read_hdf(FILE)")),
+    ("GML", ".gml", rb"\s*(creator[^\n]*\s*)?graph\s*\[", "networkx.read_gml(FILE)", ""),
+    ("GraphML", ".graphml", rb"(?s).*<graphml", "networkx.read_graphml(FILE)", ""),
+    ("GEXF", ".gexf", rb"(?s).*<gexf", "networkx.read_gexf(FILE)", ""),
+    ("Pajek", ".net .paj", rb"(?i)\s*\*(vertices|network)", "networkx.read_pajek(FILE)", ""),
+    ("graph6", ".g6 .graph6", rb">>graph6<<", "networkx.read_graph6(FILE)", ""),
+    ("Graphviz", ".dot .gv", rb"\s*(strict\s+)?(di)?graph\s[^\[]*\{", "networkx.nx_agraph.read_dot(FILE)", ""),
+    ("node-link JSON", ".json", rb'(?s)\s*\{.*"(nodes|links|directed)"', NODE_LINK, ""),
+    ("torch file", ".pt .pth", rb"(?!)", "torch.load(FILE, weights_only=False)", ", if it is yours"),
+    ("MATLAB file", ".mat", rb"MATLAB", 'scipy.io.loadmat(FILE)["A"]', ", A the name of the matrix"),
+    ("pickle", ".pkl .pickle .gpickle", rb"\x80[\x02-\x05]", "pickle.load(open(FILE, 'rb'))", ", if it is yours"),
+    ("Excel table", ".xlsx .xls", rb"(?!)", "pandas.read_excel(FILE)", ""),
+    ("Feather table", ".feather .arrow", rb"ARROW1", "pandas.read_feather(FILE)", ""),
+    ("JSON lines", ".jsonl .ndjson", rb"(?!)", "pandas.read_json(FILE, lines=True)", ""),
+    ("NumPy array", ".npy", rb"\x93NUMPY", "numpy.load(FILE)", ""),
+    ("NumPy archive", ".npz", rb"(?!)", 'numpy.load(FILE)["A"]', ", A the name of its edges"),
+    ("adjacency list", ".adjlist", rb"(?!)", "networkx.read_adjlist(FILE)", ""),
+    ("zip archive", ".zip", rb"(?!)", "pandas.read_csv(FILE)", ""),
+    ("HDF5 file", ".h5 .hdf5", rb"\x89HDF", "pandas.read_hdf(FILE)", ""),
 )
 
 
@@ -53,7 +38,8 @@ def foreign(path: Path) -> str:
         lambda endings, pattern: re.match(pattern, head),
         lambda endings, _: ending and ending in endings.split(),
     ):
-        for name, endings, pattern, line in FILES:
+        for name, endings, pattern, read, more in FILES:
             if is_found(endings, pattern):
-                return f"a{'n' * (name[0] in 'aE')} {name} file, which {line.replace('FILE', repr(str(path)))} loads in Python"
+                make = "from_pandas" if read.startswith("pandas") else "load_graph"
+                return f"a{'n' * (name[0] in 'aE')} {name} file, which spgnn.{make}({read.replace('FILE', repr(str(path)))}){more} loads in Python"
     return ""

@@ -30,20 +30,7 @@ from .heads import (
 from .make_graph import check_node_count, coo_graph, graph_name, naming
 from .text import peek, without_packing
 
-OTHER_ENDINGS = (
-    ".graph",
-    ".metis",
-    ".mtx",
-    ".npz",
-    ".npy",
-    ".bin",
-    ".i32",
-    ".i64",
-    ".json",
-    ".index",
-    ".parquet",
-    ".pq",
-)
+OTHER_ENDINGS = tuple(".graph .metis .mtx .npz .npy .bin .i32 .i64 .json .index .parquet .pq".split())
 
 
 def is_edge_list(path: Path) -> bool:

@@ -13,28 +13,7 @@ from .tables import from_pandas
 from .wordnet import load_wordnet
 
 __all__ = [
-    "BUILT_IN",
-    "GALLERY",
-    "File",
-    "Named",
-    "check",
-    "convert",
-    "detect_format",
-    "from_coo",
-    "from_dgl",
-    "from_networkx",
-    "from_pandas",
-    "from_pyg",
-    "from_scipy",
-    "generate",
-    "is_built_in",
-    "known_formats",
-    "load_graph",
-    "load_native",
-    "load_wordnet",
-    "read_graph",
-    "reader",
-    "report",
-    "resolve",
-    "save_graph",
-]
+    "BUILT_IN", "GALLERY", "File", "Named", "check", "convert", "detect_format", "from_coo", "from_dgl",
+    "from_networkx", "from_pandas", "from_pyg", "from_scipy", "generate", "is_built_in", "known_formats", "load_graph",
+    "load_native", "load_wordnet", "read_graph", "reader", "report", "resolve", "save_graph",
+]  # fmt: skip

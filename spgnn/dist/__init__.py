@@ -11,12 +11,6 @@ from .thread import ThreadCommunicator, run_threads
 from .traffic import Traffic
 
 __all__ = [
-    "Communicator",
-    "Request",
-    "SelfCommunicator",
-    "ThreadCommunicator",
-    "Traffic",
-    "run_protected",
-    "run_threads",
+    "Communicator", "Request", "SelfCommunicator", "ThreadCommunicator", "Traffic", "run_protected", "run_threads",
     "world",
-]
+]  # fmt: skip

@@ -10,19 +10,7 @@ from .registry import PARTITIONERS, part_graph, partitioner
 from .stream import StreamPartition, edge_stream, part_stream, streaming_partitioner
 
 __all__ = [
-    "PARTITIONERS",
-    "Partition",
-    "PartitionFolder",
-    "RowBlock",
-    "StreamPartition",
-    "edge_stream",
-    "fill_empty_parts",
-    "load_partition",
-    "part_graph",
-    "part_stream",
-    "part_to_folder",
-    "partition_of",
-    "partitioner",
-    "save_partition",
+    "PARTITIONERS", "Partition", "PartitionFolder", "RowBlock", "StreamPartition", "edge_stream", "fill_empty_parts",
+    "load_partition", "part_graph", "part_stream", "part_to_folder", "partition_of", "partitioner", "save_partition",
     "streaming_partitioner",
-]
+]  # fmt: skip

@@ -7,12 +7,6 @@ from .registry import STREAMING, streaming_partitioner
 from .sources import EdgeStream, edge_stream
 
 __all__ = [
-    "STREAMING",
-    "EdgeStream",
-    "StreamPasses",
-    "StreamPartition",
-    "edge_stream",
-    "halo",
-    "part_stream",
+    "STREAMING", "EdgeStream", "StreamPasses", "StreamPartition", "edge_stream", "halo", "part_stream",
     "streaming_partitioner",
-]
+]  # fmt: skip

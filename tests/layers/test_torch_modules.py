@@ -96,6 +96,17 @@ def test_a_training_prunes_rows_through_torchs_modules(comm):
     np.testing.assert_allclose(*losses, rtol=1e-12)
 
 
+@parallel([4], mpi=[])
+def test_a_process_row_computes_torchs_modules_of_rows(comm):
+    dgraph = spgnn.distribute(GRAPH, comm, dtype="float64", replication=2)
+    model = made(nn.Linear(6, 5), nn.ReLU(), nn.Dropout(0.5), GCN(5, 3)).eval()
+    A, X, (linear, _, _, gcn) = torch.tensor(dense_operator(GRAPH)), torch.tensor(GRAPH.X), model.layers
+    expected = A @ (torch.relu(linear(X)) @ gcn.W_FC) + gcn.b_C
+    np.testing.assert_allclose(
+        dgraph.collect(model(dgraph.A, dgraph.X).detach().numpy()), expected.detach(), atol=1e-12
+    )
+
+
 def test_only_what_is_row_by_row_declares_no_hops():
     assert hops_of(nn.Sequential(nn.Linear(3, 2), nn.ReLU())) == 0
     for module in (nn.BatchNorm1d(3), nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5)), nn.Softmax(0)):

@@ -179,6 +179,18 @@ def test_masks_of_nodes_and_edges_are_those_of_one_rank(comm):
         assert np.abs(found - passed(comm, 2, is_stacked)).max() > 0.1
 
 
+class Twice(nn.Module):
+    def forward(self, x, edge_index):
+        ones = torch.ones_like(x)
+        return functional.dropout(ones, 0.5) - functional.dropout(ones, 0.5)
+
+
+def test_each_dropout_of_a_module_has_a_mask_of_its_own():
+    dgraph = spgnn.distribute(GRAPH, dtype="float64")
+    for model in (spgnn.wrap(Twice()), Stack(spgnn.wrap(Twice()), dropout=0.5)):
+        assert 30 < (model(dgraph.A, dgraph.X) != 0).sum() < 150  # of 180, half of which differ
+
+
 class Positions(nn.Module):
     def forward(self, x, pos, edge_index):
         return torch.zeros_like(x).index_add_(0, edge_index[1], x[edge_index[0]] * pos[edge_index[0]])

@@ -75,12 +75,13 @@ def dropped():
     return {
         "kernels": lambda: g.GATConv(6, 4, 2, dropout=0.5),
         "propagate": lambda: g.GATConv(6, 4, 2, dropout=0.5, residual=False, edge_dim=3),
+        "no loops": lambda: g.GAT(6, 8, 2, 4, dropout=0.4, heads=2, v2=True, add_self_loops=False),
         "model": lambda: g.GraphSAGE(6, 8, 3, 4, dropout=0.4, norm="BatchNorm"),
     }
 
 
-@pytest.mark.parametrize("name", ["kernels", "propagate", "model"])
-def test_masks_do_not_depend_on_the_ranks(name):
+@pytest.mark.parametrize("name, ranks", [("kernels", 3), ("propagate", 3), ("model", 3), ("no loops", 30)])
+def test_masks_do_not_depend_on_the_ranks_of_which_some_have_no_edges(name, ranks):
     case = wrap_cases.Case(dropped()[name], None, "edges" if name == "propagate" else "plain")
 
     def body(comm, epoch):
@@ -90,7 +91,7 @@ def test_masks_do_not_depend_on_the_ranks(name):
         return dgraph.collect(model(dgraph.A, dgraph.X).detach().numpy())
 
     alone, other = (spgnn.run_threads(1, body, epoch)[0] for epoch in (1, 2))
-    np.testing.assert_allclose(spgnn.run_threads(3, body, 1)[0], alone, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(spgnn.run_threads(ranks, body, 1)[0], alone, rtol=0, atol=1e-11)
     assert np.abs(other - alone).max() > 1e-3
 
 

@@ -94,6 +94,14 @@ class LocalEdges:
             weight_E = torch.ones(len(row_E), dtype=dtype, device=A.device)
         return cls(ends(index, Role.SOURCE, Role.TARGET), weight_E, order_E, A.column_ids, A.node_n)
 
+    def attributes(self, operator) -> torch.Tensor | None:
+        """Return the attributes of the edges of an operator, (E, F_e), ordered once. Raises: UsageError of a subgraph."""
+        if "attr_EF" not in vars(self):
+            attr_EF, is_ordered = operator.edge_attr, len(operator.column_blocks) == 1
+            attr_EF = attr_EF if attr_EF is None or is_ordered else attr_EF[self.order_E.to(attr_EF.device)]
+            vars(self)["attr_EF"] = attr_EF
+        return vars(self)["attr_EF"]
+
     @cached_property
     def batch(self) -> Ends:
         """The graph of each own row, PyG's batch: 0."""

@@ -57,13 +57,18 @@ class OnRanks(TorchFunctionMode):
             f"a wrapped module calls {name} on its edge_index, which has no meaning on a part of the edges"
         )
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether nothing is exchanged: other ranks exchange even where this one reads no row of theirs."""
+        return len(self.A.column_blocks) == 1 and not has_other_ranks(self.A)
+
     def table(self, H: torch.Tensor, dim: int) -> torch.Tensor:
         """Return H with its rows, in a dimension, at own and ghost columns (t instead of m). Collective."""
         self.check_rows(H, dim)
         for held, version, table in self._tables:
             if held is H and version == H._version and dim == 0:
                 return table
-        if len(self.A.column_blocks) == 1:
+        if self.is_alone:
             return H
         T = self._by_rows(H, dim, lambda H_mF: self.A.fetch(H_mF).tensor)
         if dim == 0:
@@ -72,7 +77,7 @@ class OnRanks(TorchFunctionMode):
 
     def at_owners(self, T: torch.Tensor, dim: int) -> torch.Tensor:
         """Return T with rows of ghost columns added to those of their owners (m instead of t). Collective."""
-        if len(self.A.column_blocks) == 1:
+        if self.is_alone:
             return T
         return self._by_rows(T, dim, lambda T_tF: ToOwners.apply(self.A, T_tF))
 
@@ -80,7 +85,7 @@ class OnRanks(TorchFunctionMode):
         """Return what a function of rows (r, F) in the operator's type makes of the rows in a dimension."""
         rows = H.movedim(dim, 0)
         kind = H.dtype if H.is_floating_point() else torch.float64 if self.A.dtype == torch.float64 else torch.float32
-        out = function(rows.to(kind).reshape(len(rows), -1).contiguous()).to(H.dtype)
+        out = function(rows.to(kind).reshape(len(rows), rows.shape[1:].numel()).contiguous()).to(H.dtype)
         return out.view(len(out), *rows.shape[1:]).movedim(0, dim)
 
     def check_rows(self, H: torch.Tensor, dim: int) -> None:
@@ -105,7 +110,7 @@ class OnRanks(TorchFunctionMode):
                 f"dropout on a tensor of shape {tuple(H.shape)}, whose rows are neither own nodes nor edges"
             )
         ids = self.A.node_n if is_rows else self.edges.ids(index)
-        ones = torch.ones_like(H, memory_format=torch.contiguous_format).detach().view(len(H), -1)
+        ones = torch.ones_like(H, memory_format=torch.contiguous_format).detach().view(len(H), H.shape[1:].numel())
         return H * drop_rows(self.A, ones, ids, rate, self.A.drawn_key(self.draw)).view(H.shape)
 
 

@@ -19,7 +19,7 @@ from ...spmm.dropout import NOTHING, dropout_key
 from ...spmm.owners import has_other_ranks
 from ..layer import Layer
 from ..stack import operands, set_epoch
-from .ends import Ends, LocalEdges
+from .ends import Ends, LocalEdges, plain
 from .on_ranks import OnRanks
 from .pyg_kernels import use_kernels
 from .refused import check_module
@@ -66,8 +66,7 @@ class LocalGraph:
     @property
     def edge_attr(self) -> torch.Tensor | None:
         """The attributes of edges, in the order of edge_index."""
-        attr_EF = getattr(self.on.A.operator, "edge_attr", None)
-        return None if attr_EF is None else attr_EF[self.on.edges.order_E.to(attr_EF.device)]
+        return self.on.edges.attributes(self.on.A.operator)
 
     def columns(self, H_mF: torch.Tensor) -> torch.Tensor:
         """Return own, then ghost rows (t, F), for modules that gather by themselves: places[0] are their numbers. Collective."""
@@ -76,7 +75,7 @@ class LocalGraph:
     @property
     def places(self) -> torch.Tensor:
         """edge_index as plain numbers: [0] rows of `columns`, [1] own rows."""
-        return self.edge_index.as_subclass(torch.Tensor)
+        return plain(self.edge_index)
 
 
 class Wrapped(Layer):

@@ -1,6 +1,7 @@
 """Layers on edges have the rows and gradients of plain torch on the list of edges, in float64, on any ranks."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,11 +9,14 @@ import torch
 from worlds import parallel
 
 import spgnn
+from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.errors import UsageError
 from spgnn.layers import GINE, MLP, PNA, EdgeDecoder, EdgeEncoder, EdgeMLP, GatedGCN, NNConv, Stack, Transformer
 from spgnn.spmm import edge_update
+from spgnn.spmm.batched import Batched
+from spgnn.training.trainer import Trainer
 
 N, F, FE = 40, 5, 3
 RNG = np.random.default_rng(0)
@@ -166,3 +170,31 @@ def test_layers_say_what_is_missing():
             Stack(layer)(dgraph.A, dgraph.X)
     with pytest.raises(UsageError, match="heads = 4 do not divide f_out = 6"):
         Transformer(F, 6, FE, heads=4)
+
+
+@parallel([1, 2, 3], mpi=[2])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_training_sends_what_is_predicted_and_has_the_losses_of_one_rank(comm, name):
+    split = np.where(np.arange(N) % 3 == 0, 1, 0).astype(np.int8)
+    graph = replace(GRAPH, split=split)
+    losses = []
+    for prune in ("never", "auto"):
+        dgraph = distribute(graph, comm, method="random", operator="none", dtype="float64")
+        trainer = Trainer(MODELS[name](), dgraph, TrainConfig(split="given", epochs=2, prune=prune))
+        history = trainer.fit()
+        assert history.bytes_predicted == history.records[-1]["bytes_sent"]
+        losses += [record["loss"] for record in history.records]
+    alone = Trainer(MODELS[name](), distribute(graph, SelfCommunicator(), operator="none", dtype="float64"), TrainConfig(split="given", epochs=2)).fit()  # fmt: skip
+    expected = [record["loss"] for record in alone.records] * 2
+    assert losses == pytest.approx(expected, rel=1e-10)
+
+
+@parallel([1, 3])
+@pytest.mark.parametrize("name", MODELS)
+def test_three_snapshots_at_once_are_three_runs(comm, name):
+    model = made(name)
+    A = distribute(GRAPH, comm, method="random", operator="none", dtype="float64", keep=False).A
+    H_nBF = torch.randn(A.n, 3, F, dtype=torch.float64, generator=torch.Generator().manual_seed(comm.rank))
+    together = model(Batched(A, 3), H_nBF.reshape(-1, F)).view(A.n, 3, -1)
+    for b in range(3):
+        assert torch.allclose(together[:, b], model(A, H_nBF[:, b].contiguous()), rtol=0, atol=1e-12)

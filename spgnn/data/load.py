@@ -49,7 +49,7 @@ def load_graph(
             progress  called with (done_bytes, total_bytes).
             pairs     edges as a list [(u, v), ...], if there is no source.
             options   source, target, weight, relabel, id, one_hot, missing, duplicates, combine, edge_features,
-                      antisymmetric: see `spgnn convert --help`, and docs/data.md.
+                      antisymmetric: see `spgnn convert --help`, and docs/formats.md.
     Raises: InputError for a name or path that does not exist; FormatError for a damaged file.
     """
     known = ("features", "labels", "split", *TableConfig.__dataclass_fields__)

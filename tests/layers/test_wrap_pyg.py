@@ -75,7 +75,7 @@ def dropped():
     return {
         "kernels": lambda: g.GATConv(6, 4, 2, dropout=0.5),
         "propagate": lambda: g.GATConv(6, 4, 2, dropout=0.5, residual=False, edge_dim=3),
-        "no loops": lambda: g.GAT(6, 8, 2, 4, dropout=0.4, heads=2, v2=True, add_self_loops=False),
+        "no loops": lambda: g.GAT(6, 8, 2, 4, dropout=0.4, heads=2, add_self_loops=False),
         "model": lambda: g.GraphSAGE(6, 8, 3, 4, dropout=0.4, norm="BatchNorm"),
     }
 

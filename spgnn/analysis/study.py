@@ -104,7 +104,7 @@ class Study:
         else:
             part = part_graph(graph, k, name, seed=self.seed, balance=self.balance, **options)
         entropies = (None, None, None)
-        if graph.y is not None:
+        if graph.y is not None and not graph.is_regression:
             entropies_k, mean = label_entropies(graph.y, part.owner_N, part.k)
             entropies = (mean, float(entropies_k.min()), float(entropies_k.max()))
         keys = ("replication_without_halo", "label_entropy", "label_entropy_min", "label_entropy_max")

@@ -174,7 +174,8 @@ def _partitions(
 def _label_entropy(graph: Graph, part: Partition) -> dict:
     from ..partition.entropies import label_entropies
 
-    return {"label_entropy": None if graph.y is None else label_entropies(graph.y, part.owner_N, part.k)[1]}
+    has_classes = graph.y is not None and not graph.is_regression
+    return {"label_entropy": label_entropies(graph.y, part.owner_N, part.k)[1] if has_classes else None}
 
 
 def _readable(line: dict) -> dict:

@@ -166,7 +166,7 @@ def _measured(loaded: Graph, part: Partition) -> dict:
     from ..partition.entropies import label_entropies
 
     found = {"peak_rss_mb": peak_rss_mb()}
-    if loaded.y is not None:
+    if loaded.y is not None and not loaded.is_regression:
         entropies_k, mean = label_entropies(loaded.y, part.owner_N, part.k)
         found |= {"label_entropy": mean, "label_entropies": entropies_k.tolist()}
     return found

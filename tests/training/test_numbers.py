@@ -87,7 +87,7 @@ def test_loss_gradients_and_scores_are_those_of_a_dense_model(comm, how, columns
 
 
 def trained(comm, of, **options):
-    dgraph = distribute(of, comm, dtype="float64")
+    dgraph = distribute(of, comm, dtype="float64", replication=2 if comm.size == 4 else 1)
     model = Stack(GCN(6, 8, act="tanh"), GCN(8, of.n_classes), dropout=0.2)
     return spgnn.train(model, dgraph, epochs=12, **options), model, dgraph
 
@@ -103,7 +103,7 @@ def test_a_training_on_numbers_is_one_on_any_ranks(columns, options):
         return [r["loss"] for r in history.records], [r["val"] for r in history.records], spgnn.predict(model, dgraph)
 
     one = losses(SelfCommunicator())
-    for size in (2, 3):
+    for size in (2, 3, 4):
         for found in run_threads(size, losses):
             assert relative(np.array(found[0]), np.array(one[0])) < 1e-10
             assert relative(np.array(found[1]), np.array(one[1])) < 1e-9

@@ -33,7 +33,8 @@ class Fields:
         dgraph   of distribute; its own features and labels are not read.
         X, y     arrays, mapped ones too, or a list of S .npy files (N, F) and (N, C), which are mapped; each rank reads its
                  own rows of the snapshots of a step. NaN in y: no target.
-        on       nodes; or edges: the model returns a row for each nonzero, as words of A have them.
+        on       nodes; or edges: the model returns a row for each nonzero, as words of A have them. A reverse edge that
+                 was added has the target of the edge it is made of, and counts, too.
         weights  (N,), 0 or more, how much a node counts in the loss and the scores, such as its area; 0: it does not.
         split    (S,) 0 train, 1 val, 2 test, -1 none, of the snapshots; None: all train.
     Raises: ShapeError for shapes that do not fit the graph; GraphError for inputs that are not finite. Collective.

@@ -80,6 +80,6 @@ def predict(run: str, as_json: bool, **options: str | bool) -> None:
         if comm.rank == 0 and as_json:
             write_json(report)
         elif comm.rank == 0:
-            metric = report.pop("metric", "")
+            metric = report.pop("metric", "accuracy")
             scores = {name: f"{name} {metric}" for name in ("train", "val", "test")}
             write(fields_table(run, {scores.get(key, key): value for key, value in report.items()}))

@@ -33,12 +33,11 @@ class OnEdges(torch.autograd.Function):
     def forward(ctx, A, U_nC, V, ghosts_gC, is_table: bool, add_EC):
         T, kernels = sum_dtype(A.dtype), kernels_on(A.device)
         C = (V if U_nC is None else U_nC).shape[1]
-        S_EC, start = A.pool.empty(A.n_edges, C, dtype=T), 0
+        S_EC = A.pool.empty(A.n_edges, C, dtype=T)
         U_nC, add_EC = (None if of is None else of.detach().to(T).contiguous() for of in (U_nC, add_EC))
-        for (block, V_cC), (_, S_bC) in zip(_over(A, V, ghosts_gC, is_table), _parts(A, S_EC)):
-            add_bC = None if add_EC is None else add_EC[start : start + len(S_bC)]
+        parts = zip(_over(A, V, ghosts_gC, is_table), _parts(A, S_EC), _parts(A, add_EC))
+        for (block, V_cC), (_, S_bC), (_, add_bC) in parts:
             kernels.edge_add(block.A, U_nC, None if V_cC is None else V_cC.to(T), S_bC, add_bC)
-            start += len(S_bC)
         ctx.A, ctx.is_table = A, is_table
         return S_EC
 
@@ -96,10 +95,12 @@ class Largest(torch.autograd.Function):
     @staticmethod
     @first_order
     def backward(ctx, G_nF):
-        A, arg_nF = ctx.A, ctx.arg_nF.long()
-        dM_EF = A.pool.empty(A.n_edges, G_nF.shape[1], dtype=sum_dtype(A.dtype)).zero_()
-        if len(dM_EF):
-            dM_EF.scatter_add_(0, arg_nF.clamp(min=0), torch.where(arg_nF < 0, 0.0, G_nF).to(dM_EF.dtype))
+        A, T = ctx.A, sum_dtype(ctx.A.dtype)
+        G_nF, start = G_nF.to(T).contiguous(), 0
+        dM_EF = A.pool.empty(A.n_edges, G_nF.shape[1], dtype=T)
+        for block, dM_bF in _parts(A, dM_EF):
+            kernels_on(A.device).maximum_adjoint(_by_place(block.A), G_nF, ctx.arg_nF, dM_bF, start)
+            start += len(dM_bF)
         return None, dM_EF, None
 
 
@@ -114,7 +115,7 @@ class Deviation(torch.autograd.Function):
         M_EF = M_EF.detach().to(sum_dtype(A.dtype)).contiguous()
         count_n1 = _lengths(A)
         mean_nF = A.combine(weighted(A, M_EF)).div_(count_n1)
-        from_mean_EF = torch.sub(M_EF, _at_rows(A, mean_nF))
+        from_mean_EF = _at_rows(A, -mean_nF, M_EF)
         Z_nF = A.combine(_row_dots(A, from_mean_EF, from_mean_EF)).div_(count_n1).sqrt_()
         rounding_nF = 4 * torch.finfo(Z_nF.dtype).eps * count_n1 * mean_nF.abs()
         Z_nF.masked_fill_(Z_nF <= rounding_nF, 0.0)
@@ -127,7 +128,7 @@ class Deviation(torch.autograd.Function):
     def backward(ctx, G_nF):
         A, (M_EF, mean_nF, Z_nF, count_n1) = ctx.A, ctx.saved_tensors
         share_nF = torch.where(Z_nF == 0, 0.0, G_nF.to(Z_nF.dtype) / (Z_nF * count_n1))
-        return None, torch.sub(M_EF, _at_rows(A, mean_nF)).mul_(_at_rows(A, share_nF))
+        return None, _at_rows(A, -mean_nF, M_EF).mul_(_at_rows(A, share_nF))
 
 
 class Dots(torch.autograd.Function):
@@ -243,11 +244,11 @@ def to_columns(A, S_EK: torch.Tensor, U_nKD: torch.Tensor | None, is_table: bool
     return gradient_of(A, rows_of, is_table)
 
 
-def _at_rows(A, U_nF: torch.Tensor) -> torch.Tensor:
-    """Return U_i for each nonzero, (E, F)."""
+def _at_rows(A, U_nF: torch.Tensor, add_EF: torch.Tensor | None = None) -> torch.Tensor:
+    """Return U_i + add_ij for each nonzero, (E, F)."""
     S_EF, U_nF = A.pool.empty(A.n_edges, U_nF.shape[1], dtype=U_nF.dtype), U_nF.contiguous()
-    for block, S_bF in _parts(A, S_EF):
-        kernels_on(A.device).edge_add(block.A, U_nF, None, S_bF)
+    for (block, S_bF), (_, add_bF) in zip(_parts(A, S_EF), _parts(A, add_EF)):
+        kernels_on(A.device).edge_add(block.A, U_nF, None, S_bF, add_bF)
     return S_EF
 
 
@@ -260,8 +261,14 @@ def _row_dots(A, S_EF: torch.Tensor, T_EF: torch.Tensor) -> torch.Tensor:
 
 
 def _by_place(A: LocalCSR) -> SimpleNamespace:
-    """Return the pattern (n, E) that has row i at the nonzeros of row i of A."""
-    return SimpleNamespace(indptr=A.indptr, indices=np.arange(A.nnz, dtype=np.int32), threads=A.threads)
+    """Return the pattern (n, E) that has row i at the nonzeros of row i of A, with its transpose."""
+
+    def transposed() -> SimpleNamespace:
+        rows_E = np.repeat(np.arange(A.shape[0], dtype=np.int32), np.diff(A.indptr))
+        return SimpleNamespace(indptr=np.arange(A.nnz + 1), indices=rows_E)
+
+    places_E = np.arange(A.nnz, dtype=np.int32)
+    return SimpleNamespace(indptr=A.indptr, indices=places_E, threads=A.threads, transposed=transposed)
 
 
 def _lengths(A) -> torch.Tensor:
@@ -281,11 +288,11 @@ def _over(A, V, ghosts_gC, is_table: bool) -> Iterator:
         yield from over_rows(A, stored(A, V), ghosts_gC)
 
 
-def _parts(A, values_EK: torch.Tensor):
-    """Yield (block, values of its nonzeros)."""
+def _parts(A, values_EK: torch.Tensor | None) -> Iterator:
+    """Yield (block, values of its nonzeros), None where they are None."""
     start = 0
     for block in A.column_blocks:
-        yield block, values_EK[start : start + block.A.nnz]
+        yield block, None if values_EK is None else values_EK[start : start + block.A.nnz]
         start += block.A.nnz
 
 

@@ -109,10 +109,10 @@ def counts_of_all(
           left_N  nonzeros of each row of sparse X, and of A X where it is cached, (N,); () of dense X.
           indptr  of A, (N + 1,).
     """
-    counts = {"g": 0, "x_ghost_nnz": 0, "own_nnz": int(indptr[-1]), "ghost_nnz": 0}
+    counts = {"g": 0, "x_ghost_nnz": 0, "edges": int(indptr[-1])}
     for number, rows_N in enumerate(masks):
-        counts |= {f"T{number}": int(rows_N.sum()), f"g{number}": 0, f"ghost_nnz{number}": 0}
-        counts[f"own_nnz{number}"] = int(np.diff(indptr)[rows_N].sum())
+        counts |= {f"T{number}": int(rows_N.sum()), f"g{number}": 0}
+        counts[f"edges{number}"] = int(np.diff(indptr)[rows_N].sum())
     if setting.is_sparse:
         counts |= {name: int(nnz_N.sum()) for name, nnz_N in zip(("x_nnz", "cached_nnz"), left_N)}
         if setting.steps:

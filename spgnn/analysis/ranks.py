@@ -101,9 +101,8 @@ class PlannedRanks:
 
     def _weights(self, of: Product, share: float) -> Dense:
         left = of.rows[0] if of.rows else ""
-        if left.startswith("own_nnz"):  # a product with rows on edges
-            edges_P = share * (self.nonzeros.own_P + self.nonzeros.ghost_P)
-            return *of.shape, None, of.pass_name == "backward", edges_P
+        if left.startswith("edges"):  # a product with rows on edges
+            return *of.shape, None, of.pass_name == "backward", share * self.nonzeros.edges_P
         if not left.endswith("_nnz"):
             return *of.shape, None, of.pass_name == "backward"
         is_kept = left == "cached_nnz" or (left == "step_nnz" and self.run.setting.step_is_cached)

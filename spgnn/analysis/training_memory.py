@@ -170,7 +170,7 @@ def part_memory(
     """
     share = min(halo / k, 1.0)
     n, nnz = math.ceil(share * graph["n"]), math.ceil(share * (graph["own_nnz"] + graph["n"]))  # with self-loops
-    counts = {"n": n, "own_nnz": nnz} | dict.fromkeys(("s", "g", "f", "ghost_nnz", "sender_nnz"), 0)
+    counts = {"n": n, "own_nnz": nnz, "edges": nnz} | dict.fromkeys(("s", "g", "f", "ghost_nnz", "sender_nnz"), 0)
     if setting.is_sparse:
         x_nnz = int(share * graph["x_nnz"])
         counts |= {"x_nnz": x_nnz, "cached_nnz": x_nnz} | ({"kept_nnz": x_nnz} if setting.is_cached else {})
@@ -229,7 +229,7 @@ def _operator(run: DryRun, copies: int, step: str, on_device: bool) -> int:
     own_nnz, ghost_nnz, sender_nnz, g, s = (counts[x + step] for x in ("own_nnz", "ghost_nnz", "sender_nnz", "g", "s"))
     n, others = _rows_out(counts, step), 2 * (ghost_nnz + sender_nnz) * nonzero_bytes(itemsize)
     if run.setting.edge_features is not None:  # with the place of each in the list of edges
-        others += (own_nnz + ghost_nnz) * (run.setting.edge_features * sum_bytes(itemsize) + POINTER)
+        others += counts["edges" + step] * (run.setting.edge_features * sum_bytes(itemsize) + POINTER)
     if not on_device:
         return copies * csr_bytes(own_nnz, n, itemsize) + others + POINTER * (n + g + 3 * s)
     from ..spmm.kernels.cuda.work_items import ITEM, LONG

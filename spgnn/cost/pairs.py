@@ -65,6 +65,11 @@ class Counts:
         return columns.T.ravel()
 
     @property
+    def edges_P(self) -> np.ndarray:
+        """The nonzeros of the rows of each rank, whoever multiplies them: own columns and ghosts, (P,)."""
+        return replace(self, moved_kk=np.zeros_like(self.moved_kk)).ghost_P + self.own_P
+
+    @property
     def total_P(self) -> np.ndarray:
         return self.own_P + self.ghost_P + self.sender_P
 
@@ -102,6 +107,7 @@ class Counts:
         counts = {"s": self.rows_PP[rank].sum(), "g": read_P.sum()}
         counts["f"] = read_P.sum() if self.grid.c == 1 else flying(read)  # 1D has one stage
         counts |= {"own_nnz": self.own_P[rank], "ghost_nnz": self.ghost_P[rank], "sender_nnz": self.sender_P[rank]}
+        counts["edges"] = self.edges_P[rank]
         return {name + suffix: int(count) for name, count in counts.items()}
 
 

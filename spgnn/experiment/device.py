@@ -87,5 +87,5 @@ def _nonzeros(A: DistSpMM, suffix: str = "") -> dict[str, int]:
     """Return the nonzeros of the blocks of an operator, and the rows that its stages read."""
     ghost_nnz, g = sum(stage.A.nnz for stage in A.stages), sum(stage.plan.g for stage in A.stages)
     moved = sum(stage.plan.moved_nnz for stage in A.stages)
-    counts = {"own_nnz": A.A_oo.nnz, "ghost_nnz": ghost_nnz, "sender_nnz": moved, "g": g}
+    counts = {"own_nnz": A.A_oo.nnz, "ghost_nnz": ghost_nnz, "sender_nnz": moved, "g": g, "edges": A.nnz}
     return {name + suffix: count for name, count in counts.items()}

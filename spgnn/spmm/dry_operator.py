@@ -44,8 +44,8 @@ class Setting:
     edge_features  columns of the attributes of edges; None: the graph has none.
     has_gradient   X requires a gradient; is_multilabel: of the loss.
     counts         {name: number of rows or nonzeros}, where they are known: n, s, g, f of the operator; T0 ... TL
-                   rows that the layers of a pruned step read and give, s1, g1, f1 ... of its layers; own_nnz,
-                   ghost_nnz, own_nnz1 ... of columns; x_nnz, cached_nnz,
+                   rows that the layers of a pruned step read and give, s1, g1, f1 ... of its layers; edges,
+                   edges1 ... nonzeros of A on this rank; x_nnz, cached_nnz,
                    step_nnz, x_ghost_nnz of sparse X, A X, their rows that a pruned step reads and ghost rows of X;
                    power 2 ... of A^2 X; n_train rows of a multi-label loss.
     """
@@ -117,7 +117,7 @@ def exchanged_rows(A: DistSpMM, suffix: str = "") -> dict[str, int]:
     plans = [stage.plan for stage in A.stages]
     read = [plan.g for plan in plans]
     rows = {"s": sum(plan.sent_rows for plan in plans), "g": A.g if A.stages else 0, "f": flying(read)}
-    rows |= {"own_nnz": A.A_oo.nnz, "ghost_nnz": A.nnz - A.A_oo.nnz}
+    rows["edges"] = A.nnz
     return {name + suffix: count for name, count in rows.items()}
 
 
@@ -175,7 +175,7 @@ class DryOperator(Operator):
         self.ops, self.n, self.m = Operations(), n, m
         self.s, self.g, self.f = (record.number(x + suffix) for x in "sgf") if suffix is not None else (0, 0, 0)
         t = record.together(m, self.g) if self.g else m
-        self.n_edges = record.number(f"own_nnz{step}", f"ghost_nnz{step}")
+        self.n_edges = record.number(f"edges{step}")
         if setting.edge_features is not None:
             self.edge_attr = torch.empty(self.n_edges, setting.edge_features, dtype=sum_dtype(self.dtype), device=META)
         self.node_n, self.out_ids, self.column_ids = (np.zeros(rows, np.int64) for rows in (m, n, t))

@@ -91,12 +91,12 @@ class Recording(Shaped):
         self.widest_sum, self.reads_input = 0, False
         self._X: torch.UntypedStorage | None = None
 
-    def number(self, *names: str) -> int:
-        """Return the number of rows that stands for a name, or for the sum of several."""
+    def number(self, name: str) -> int:
+        """Return the number of rows that stands for a name."""
         first = self._numbers[-1] + 1 if self._numbers else FIRST
         is_free = lambda number: not {number, *(number + other for other in self._numbers)} & self._dimensions
         self._numbers.append(next(filter(is_free, count(first))))
-        self.heap.rows_of[self._numbers[-1]] = names
+        self.heap.rows_of[self._numbers[-1]] = (name,)
         return self._numbers[-1]
 
     def together(self, m: int, g: int) -> int:

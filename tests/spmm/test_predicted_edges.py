@@ -9,13 +9,18 @@ from graphs import random_graph
 from worlds import parallel
 
 from spgnn.analysis import measure
+from spgnn.analysis.epoch import FixedModel
+from spgnn.analysis.planned_graph import PlannedGraph
+from spgnn.analysis.ranks import PlannedRanks
 from spgnn.config import TrainConfig
+from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.graph import graph_from_coo
 from spgnn.layers import GCN, Layer, Stack
 from spgnn.partition import part_graph
 from spgnn.spmm.dry import dry_run
 from spgnn.spmm.dry_operator import setting_of
+from spgnn.training import explain
 from spgnn.training.trainer import Trainer
 
 
@@ -109,6 +114,24 @@ def test_buffers_of_rows_on_edges_are_the_bytes_that_the_pool_holds(comm, prune)
     run = dry_run(net, setting)
     assert run.pool_bytes == dgraph.A.pool.held_bytes - before > 0
     E = dgraph.A.n_edges
-    on_edges = [of for of in run.passes("forward").made if of.kind == "weights" and "own_nnz" in of.rows[0]]
+    on_edges = [of for of in run.passes("forward").made if of.kind == "weights" and "edges" in of.rows[0]]
     assert prune == "always" or sum(of.multiply_adds for of in on_edges) == 3 * 20 + 20 * 20 + 3 * 9 + 9 * 9
     assert prune == "always" or run.torch_bytes > 4 * E * 20  # tanh is torch's own
+
+
+@pytest.mark.parametrize("scheme", ["columns", "cover"])
+def test_a_plan_multiplies_rows_on_edges_with_weights(scheme):
+    graph = graph_with_attributes()
+    part, planned = part_graph(graph, 2, method="random"), PlannedGraph(graph)
+    report = measure(planned.graph, part, scheme, model=FixedModel(model(2)), itemsize=8)
+    ranks = PlannedRanks(planned, part, report)
+    second = ranks.layers("forward")[1]
+    (E_P,) = {tuple(rows[0]) for *_, rows in ((of[0], of[4:]) for of in second.dense) if rows}
+    assert sum(E_P) == planned.graph.nnz + graph.n_nodes  # with the self-loops of gcn
+    assert [ranks.on(rank).setting.counts["edges"] for rank in (0, 1)] == list(E_P)
+
+
+def test_explain_names_what_layers_on_edges_read():
+    dgraph = distribute(graph_with_attributes(), SelfCommunicator())
+    first, second, _ = explain(model(2), dgraph).layers
+    assert "it reads its neighbours' rows themselves" in first["why"] and "width 4" in second["why"]

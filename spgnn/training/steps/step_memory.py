@@ -83,7 +83,7 @@ def pruned_setting(run: DryRun, A: DistSpMM, X, masks: list[np.ndarray], hops: S
     full, is_cached = run.setting, run.layer(1).is_cached
     counts = full.counts | {f"T{number}": int(mask.sum()) for number, mask in enumerate(masks)}
     for number in range(1, len(masks)):
-        counts |= {f"{name}{number}": full.counts[name] for name in ("s", "g", "f", "own_nnz", "ghost_nnz")}
+        counts |= {f"{name}{number}": full.counts[name] for name in ("s", "g", "f", "edges")}
     if is_cached:
         counts["T0"] = full.counts["n"]
     left, read_n = (A.kept, masks[1]) if is_cached else (X, masks[0])

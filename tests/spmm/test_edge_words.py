@@ -11,6 +11,7 @@ from spgnn.distgraph import distribute
 from spgnn.errors import ShapeError, UsageError
 from spgnn.graph import graph_from_coo
 from spgnn.partition import part_graph
+from spgnn.spmm.autograd import mixed_precision
 
 GRAPH = random_graph(n=24, edges=70, use="directed", weighted=True)
 _RNG = np.random.default_rng(5)
@@ -168,6 +169,46 @@ def test_of_equal_values_the_smallest_id_of_a_column_counts_whatever_the_parts(c
         ours = values[edges.own(A)].requires_grad_()
         (A.max(ours) * random(N, F)[A.node_n]).sum().backward()
         assert torch.equal(ours.grad, theirs.grad[edges.own(A)])
+
+
+@parallel([4], mpi=[4])
+@pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
+def test_a_process_row_adds_up_what_its_ranks_have_and_refuses_weights_on_edges(comm, scheme):
+    def words(A, x, y):
+        S = torch.tanh(A.on_edges(x, y)) * A.rows(y)
+        return A.sum(A.softmax(A.dot(x, y, 2)), x) + A.max(S) * A.min(A.cols(x)) + A.std(S) * A.mean(S)
+
+    A, edges, G = operator(comm, scheme=scheme, replication=2), List(GRAPH), random(N, 4, seed=9)
+    theirs, ours = ([random(N, 4, seed=k).requires_grad_() for k in (1, 2)] for _ in range(2))
+    Z_N = words(edges, *theirs)
+    (Z_N * G).sum().backward()
+    Z = words(A, *(x[A.node_n] for x in ours))
+    torch.testing.assert_close(Z, Z_N[A.node_n], rtol=1e-10, atol=1e-10)
+    (Z * G[A.node_n]).sum().backward()
+    for x, y in zip(ours, theirs):
+        total = torch.from_numpy(comm.all_reduce(x.grad.numpy() * A.layout.is_counted))
+        torch.testing.assert_close(total, y.grad, rtol=1e-10, atol=1e-10)
+    weight = random(4, 4).requires_grad_()
+    with pytest.raises(UsageError, match="weights act on rows of columns or edges"):
+        A.sum(A.cols(ours[0][A.node_n].detach()) @ weight)
+    with pytest.raises(UsageError, match="A.local_graph needs all edges of a row on its rank"):
+        A.local_graph(ours[0][A.node_n])
+
+
+@parallel([1, 3], mpi=[])
+@pytest.mark.parametrize("dtype, accuracy", [("float32", 1e-5), ("bfloat16", 3e-2)])
+def test_narrower_types_have_sums_of_their_type_and_come_close(comm, dtype, accuracy):
+    dgraph = distribute(MULTI, comm, method="random", operator="none", dtype=dtype)
+    A, edges = dgraph.A, List(MULTI)
+    given = [random(16, F), *(random(k, 4, seed=k) for k in (F, F, 3))]
+    E_EF = torch.from_numpy(MULTI.edge_attr.copy())
+    x, *W = [x.to(torch.float32) for x in given]
+    with mixed_precision(A):
+        Z = messages(A, x[A.node_n].to(A.dtype), A.edges, W) + attention(A, x[A.node_n].to(A.dtype), A.edges, W)
+    assert (Z.dtype, A.edges.dtype, A.cols(x[A.node_n]).dtype) == (A.dtype, torch.float32, torch.float32)
+    Z_N = messages(edges, given[0], E_EF, given[1:]) + attention(edges, given[0], E_EF, given[1:])
+    if A.n:
+        assert float((Z.double() - Z_N[A.node_n]).abs().max()) <= accuracy * float(Z_N.abs().max())
 
 
 @parallel([1, 3], mpi=[])

@@ -187,6 +187,8 @@ _OF_TARGETS = "the loss of an epoch on subgraphs is that of its targets; weights
 _SAMPLED = ("neighbour", "labor", "shadow", "frontier", "walk", "node", "edge", "cluster", "average", "sampled")
 _STAGES = "buffers of the stages of a process row count as those of one exchange, within 0.1 % of a rank's memory"
 EXPLAINED: dict[str, str] = {
+    **{f"* *scores.*.{name}": "a score of several labels" for name in ("roc_auc", "average_precision")},
+    "predict* *metric": "names what train, val and test are",
     "* *.memory_parts_mb.column panels": "are memory_parts_mb.tiles",
     "* *.memory_parts_mb.tiles": "were memory_parts_mb.column panels",
     **{f"*.{name}": _STAGES for name in ("simulated.memory_mb", "host_mb", "device_mb", "device_parts_mb.*")},

@@ -39,6 +39,35 @@ def test_products_for_each_head_and_their_adjoints_pass_the_dot_test(isa, K, D):
     torch.testing.assert_close((left * sums).sum() + (right * backward).sum(), (values * scores).sum())
 
 
+@pytest.mark.parametrize("F", [1, 3, 16, 41, 64])
+def test_sums_at_nonzeros_and_over_rows_and_columns_have_any_of_their_terms(isa, F):  # noqa: F811
+    A, _, _ = blocks()
+    (n, c), E = A.shape, len(A.indices)
+    U, V, M, row, column = random(n, F), random(c, F, seed=1), random(E, F, seed=2), *reference.ends(A)
+    for terms in (
+        (U, V, M),
+        (U, V, None),
+        (U, None, M),
+        (None, V, M),
+        (U, None, None),
+        (None, V, None),
+        (None, None, M),
+    ):
+        out = torch.full((E, F), torch.nan).double()
+        HOST.edge_add(A, terms[0], terms[1], out, terms[2])
+        expected = sum(x[at] for x, at in zip(terms, (row, column, slice(None))) if x is not None)
+        torch.testing.assert_close(out, expected, rtol=1e-14, atol=1e-14)
+    with pytest.raises(ValueError, match="a sum has a term"):
+        HOST.edge_add(A, None, None, out)
+    for transpose, of, rows in ((False, row, n), (True, column, c)):
+        out = torch.full((rows, F), torch.nan).double()
+        HOST.spmm_heads(A, M, None, out, transpose=transpose)
+        expected = torch.zeros(rows, F).double().index_add(0, of, M)
+        torch.testing.assert_close(out, expected, rtol=1e-13, atol=1e-13)
+        HOST.spmm_heads(A, M, None, out, accumulate=True, transpose=transpose)
+        torch.testing.assert_close(out, 2 * expected, rtol=1e-13, atol=1e-13)
+
+
 @pytest.mark.parametrize("K", [1, 2, 3, 4, 8, 16, 20])
 def test_softmax_of_rows_over_two_blocks_and_its_gradient_are_those_of_torch(isa, K):  # noqa: F811
     whole, own, ghosts = blocks()

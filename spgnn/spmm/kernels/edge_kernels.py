@@ -29,12 +29,7 @@ class HostEdges:
 
         Adjoint: spmm_heads(A, dout, None), once with transpose.
         """
-        left_nK, right_cK = (
-            out_EK.new_zeros(rows, out_EK.shape[1]) if X is None else X for X, rows in zip((left_nK, right_cK), A.shape)
-        )
-        self._matrices(1, A, out_EK.shape[1], left_nK, right_cK, None, None, out_EK)
-        if add_EK is not None:
-            out_EK += add_EK
+        self._matrices(1, A, out_EK.shape[1], left_nK, right_cK, add_EK, None, out_EK)
 
     def softmax_sums(self, A, e_EK, top_nK, sum_nK, accumulate=False) -> None:
         """top_i = max_j e_ij, sum_i = sum_j exp(e_ij - top_i); L = top + ln sum."""

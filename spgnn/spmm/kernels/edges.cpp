@@ -252,21 +252,22 @@ T* matrix(const py::object& given, int64_t rows, int64_t columns, const char* me
     return const_cast<T*>(array.data());
 }
 
-// op: 0 inner products of U_i and X_j, 1 their sums, 2 out_i = sum_j values_ij X_j.
+// op: 0 inner products of U_i and X_j, 1 U_i + X_j + values_ij of those that are given, 2 out_i = sum_j values_ij X_j.
 template <class T>
 void edge_matrices(int op, const Array<int64_t>& indptr, const py::array& indices, int64_t K, int64_t c,
                    const py::object& U, const py::object& X, const py::object& values, const py::object& places,
                    Array<T>& out, bool accumulate, int threads, const std::string& isa_name) {
     const Pattern A = pattern_of(indptr, indices);
-    const int64_t width = op == 2 ? out.shape(1) : exactly<T>(X).shape(1);
+    const int64_t width = op > 0 ? out.shape(1) : exactly<T>(X).shape(1);
     require(K > 0 && width % K == 0, "columns must be a multiple of the heads");
     require(op == 2 ? out.shape(0) == A.n : has_shape(out, A.nnz, K), "out: one row a nonzero, or of A");
     require(!X.is_none() || width == K, "products with ones have a column a head");
+    require(op != 1 || !(U.is_none() && X.is_none() && values.is_none()), "a sum has a term");
     const T* of_values = nullptr;
     const int64_t* of_places = nullptr;
     Array<T> given;
     Array<int64_t> order;
-    if (op == 2) {
+    if (op == 2 || !values.is_none()) {
         given = exactly<T>(values);
         require(given.ndim() == 2 && given.shape(1) == K, "values: (nonzeros, K)");
         of_values = given.data();

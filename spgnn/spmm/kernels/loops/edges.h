@@ -42,7 +42,7 @@ static void weighted_rows(Heads<KT> h, const EdgeMatrices<T>& p, int64_t begin, 
         bool is_fresh = !p.accumulate;
         T* out = p.out + row * p.width;
         const int64_t stop = p.A.indptr[row + 1];
-        if (is_fresh && (!p.X || p.A.indptr[row] == stop)) std::fill_n(out, p.width, T(0));
+        if (is_fresh && p.A.indptr[row] == stop) std::fill_n(out, p.width, T(0));
         for (int64_t e = p.A.indptr[row]; e < stop; e += most) {
             const int64_t n = std::min(most, stop - e);
             const T* w = p.values + e * K;
@@ -53,22 +53,40 @@ static void weighted_rows(Heads<KT> h, const EdgeMatrices<T>& p, int64_t begin, 
                 }
                 w = copied;
             }
-            if (p.X) {
-                take_block(p.A, e, n, ahead, p.X, p.width, p.X, 0, of);
-                add_weighted<false, true>(
-                    h, Weighted<T, T>{of.rows, n, w, nullptr, out, nullptr, nullptr, nullptr, is_fresh, of.later},
-                    p.width);
-            } else {
-                for (int64_t i = 0; i < n; ++i)
-                    for (int64_t k = 0; k < h.K(); ++k) out[k] += w[i * h.stride() + k];
-            }
+            take_block(p.A, e, n, ahead, p.X, p.width, p.X, 0, of);
+            add_weighted<false, true>(
+                h, Weighted<T, T>{of.rows, n, w, nullptr, out, nullptr, nullptr, nullptr, is_fresh, of.later}, p.width);
             is_fresh = false;
+        }
+    }
+}
+
+// out_i (+)= sum_j values_ij.
+template <class T>
+static void value_sums(const EdgeMatrices<T>& p, int64_t begin, int64_t end) {
+    const int64_t K = p.K, bytes = K * int64_t(sizeof(T)), ahead = edges_ahead(bytes);
+    for (int64_t row = begin; row < end; ++row) {
+        T* __restrict out = p.out + row * K;
+        const int64_t first = p.A.indptr[row], stop = p.A.indptr[row + 1];
+        if (!p.accumulate && first == stop) std::fill_n(out, K, T(0));
+        for (int64_t e = first; e < stop; ++e) {
+            const T* w = p.values + (p.places ? p.places[e] : e) * K;
+            if (p.places) {
+                const T* later = p.values + p.places[std::min(e + ahead, p.A.nnz - 1)] * K;
+                for (int64_t byte = 0; byte < bytes; byte += 64)
+                    __builtin_prefetch(reinterpret_cast<const char*>(later) + byte);
+            }
+            if (!p.accumulate && e == first)
+                for (int64_t k = 0; k < K; ++k) out[k] = w[k];
+            else
+                for (int64_t k = 0; k < K; ++k) out[k] += w[k];
         }
     }
 }
 
 template <class T>
 void weighted_rows(const EdgeMatrices<T>& p, int64_t begin, int64_t end) {
+    if (!p.X) return value_sums(p, begin, end);
     of_heads<T>(p.K, [&](auto h) { weighted_rows(h, p, begin, end); });
 }
 
@@ -142,17 +160,30 @@ void edge_dots_rows(const EdgeValues<T>& p, int64_t begin, int64_t end) {
     }
 }
 
-// out_ij = left_i + right_j.
+// out_ij = U_i + X_j + values_ij, of those that are given.
 template <class T>
 void edge_add_rows(const EdgeMatrices<T>& p, int64_t begin, int64_t end) {
-    const int64_t K = p.K;
+    const int64_t K = p.K, ahead = edges_ahead(K * int64_t(sizeof(T)));
     EdgeBlock<T> of;
     for (int64_t row = begin; row < end; ++row)
         for (int64_t e = p.A.indptr[row]; e < p.A.indptr[row + 1]; e += BLOCK_MOST) {
             const int64_t n = std::min(BLOCK_MOST, p.A.indptr[row + 1] - e);
-            take_block(p.A, e, n, 64, p.X, K, p.X, K, of);
-            for (int64_t i = 0; i < n; ++i)
-                for (int64_t k = 0; k < K; ++k) p.out[(e + i) * K + k] = p.U[row * K + k] + of.rows[i][k];
+            if (p.X) take_block(p.A, e, n, ahead, p.X, K, p.X, K, of);
+            for (int64_t i = 0; i < n; ++i) {
+                T* __restrict out = p.out + (e + i) * K;
+                const T* of_rows[3];
+                int parts = 0;
+                if (p.U) of_rows[parts++] = p.U + row * K;
+                if (p.X) of_rows[parts++] = of.rows[i];
+                if (p.values) of_rows[parts++] = p.values + (e + i) * K;
+                const T *a = of_rows[0], *b = of_rows[1], *c = of_rows[2];
+                if (parts == 1)
+                    std::copy_n(a, K, out);
+                else if (parts == 2)
+                    for (int64_t k = 0; k < K; ++k) out[k] = a[k] + b[k];
+                else
+                    for (int64_t k = 0; k < K; ++k) out[k] = a[k] + b[k] + c[k];
+            }
         }
 }
 

@@ -11,7 +11,8 @@ import spgnn
 from spgnn.dist import SelfCommunicator, run_threads
 from spgnn.distgraph import Fields, distribute
 from spgnn.errors import ShapeError, UsageError
-from spgnn.layers import GAT, GCN, GIN, SAGE, Stack
+from spgnn.graph import graph_from_coo
+from spgnn.layers import GAT, GCN, GIN, GINE, SAGE, Stack
 from spgnn.spmm.batched import Batched
 from spgnn.training.trainer import make_trainer
 
@@ -208,3 +209,13 @@ def test_what_does_not_fit_is_named():
         spgnn.train(Stack(GCN(F, C)), Fields(dgraph, X, Y), class_weights="balanced")
     with pytest.raises(UsageError, match="out = .* is not used with Fields"):
         spgnn.train(Stack(GCN(F, C)), Fields(dgraph, X, Y), out="auto")
+
+
+@parallel([3])
+def test_bytes_of_layers_on_edges_are_predicted(comm):
+    src, dst = np.random.default_rng(0).integers(0, 40, (2, 200))
+    graph = graph_from_coo(src, dst, 40, edge_attr=np.random.default_rng(1).normal(size=(200, 2))).with_edges("in")
+    dgraph = distribute(graph, comm, operator="none", method="random")
+    model = Stack(GINE(F, 8, 2, act="relu"), GINE(8, C, 2))
+    history = make_trainer(model, Fields(dgraph, X, Y, split=[0, 0, 0, 1, 2]), batch=2, epochs=1).fit()
+    assert history.bytes_predicted == history.bytes_sent > 0

@@ -137,7 +137,7 @@ class FieldsStep(Step):
         return Setting(
             features=self.fields.n_features, is_exchanged=bool(A.stages), dtype=A.dtype, order=A.order, operator=A.name,
             is_cached=False, step_is_cached=False, counts={"n": A.n, "n_train": A.n} | exchanged_rows(A),
-            is_multilabel=True,
+            is_multilabel=True, edge_features=None if A.edge_attr is None else A.edge_attr.shape[1],
         )  # fmt: skip
 
     def _whole(self, number: int):

@@ -5,6 +5,8 @@ Shapes: N nodes, E edges.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -214,6 +216,19 @@ def _turned(bits: np.ndarray) -> np.ndarray:
     signs = bits >> (8 * bits.itemsize - 1)  # -1 or 0
     signs &= np.iinfo(bits.dtype).max
     return np.bitwise_xor(bits, signs, out=signs)
+
+
+def sort_columns(A: sp.csr_array, unsorted: Callable[[], sp.csr_array]) -> sp.csr_array:
+    """Return A with sorted indices, several equal ones in their order, which SciPy does not keep in rows of more than 16.
+
+    Args: A         is sorted in place; unsorted: () -> A as it was, called where there are equal ones.
+    """
+    A.sort_indices()
+    if A.has_canonical_format:
+        return A
+    A = unsorted()
+    order = np.lexsort((A.indices, np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))))
+    return sp.csr_array((A.data[order], A.indices[order], A.indptr), shape=A.shape)
 
 
 def canonical(A) -> sp.csr_array:

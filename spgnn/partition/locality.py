@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
+from ..graph.structure import sort_columns
 from . import _loops
 from .metrics import csr_arrays
 
@@ -34,7 +35,9 @@ def in_order(A_nn: sp.csr_array, order_n: np.ndarray) -> sp.csr_array:
     """Return the rows and columns of a square block in an order, new to old."""
     rank_n = np.empty(len(order_n), A_nn.indices.dtype)
     rank_n[order_n] = np.arange(len(order_n))
-    rows = sp.csr_array(A_nn[order_n])
-    A = sp.csr_array((rows.data, rank_n[rows.indices], rows.indptr), shape=A_nn.shape)
-    A.sort_indices()
-    return A
+
+    def ordered() -> sp.csr_array:
+        rows = sp.csr_array(A_nn[order_n])
+        return sp.csr_array((rows.data, rank_n[rows.indices], rows.indptr), shape=A_nn.shape)
+
+    return sort_columns(ordered(), ordered)

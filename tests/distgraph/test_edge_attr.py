@@ -5,6 +5,7 @@ The oracle is a loop over the edge list in the order in which it was given.
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from test_locality import shuffled_rows
 from worlds import parallel
@@ -14,9 +15,11 @@ from spgnn.distgraph import Parts
 from spgnn.errors import InputError, ShapeError, UsageError
 from spgnn.experiment.fingerprint import graph_facts, graph_facts_of_parts
 from spgnn.graph import Graph, graph_from_coo
+from spgnn.graph.structure import multi_from_coo
 from spgnn.layers import GCN, Stack
 from spgnn.partition import PartitionFolder, part_to_folder, partition_of
 from spgnn.partition.folder.check import check_parts
+from spgnn.partition.locality import in_order
 from spgnn.spmm.pruning import PrunedSpMM, needed_rows
 
 N, E, F = 30, 150, 3
@@ -300,3 +303,30 @@ def test_products_add_up_equal_edges(comm, scheme, operator):
     Z_nF.backward(torch.from_numpy(G_NF[dgraph.node_n]))
     assert np.abs(Z_nF.detach().numpy() - (A_NN @ H_NF)[dgraph.node_n]).max(initial=0) < 1e-12
     assert np.abs(H_nF.grad.numpy() - (A_NN.T @ G_NF)[dgraph.node_n]).max(initial=0) < 1e-12
+
+
+@parallel([1, 3])
+def test_several_edges_between_two_nodes_stay_in_their_order_in_long_rows(comm):
+    src, dst = np.random.default_rng(0).integers(
+        0, 40, (2, 3000)
+    )  # SciPy's sort swaps equal ones in rows of more than 16
+    graph = graph_from_coo(src, dst, 40, edge_attr=np.arange(3000.0)).with_edges("out")
+    dgraph = distribute(graph, comm, partition=np.arange(40) % comm.size, operator="none")
+    A, ids_E = dgraph.A, dgraph.A.edge_table.ids_E
+    place = np.concatenate([block.ids_c for block in A.column_blocks])
+    column, row = A.edge_index.numpy()
+    order = np.lexsort((place[column], dgraph.node_n[row]))  # stable
+    is_next = (np.diff(row[order]) == 0) & (np.diff(place[column][order]) == 0)
+    assert is_next.any() and (np.diff(ids_E[order])[is_next] > 0).all()
+    assert np.array_equal(A.edge_attr[:, 0].numpy(), ids_E)
+
+
+def test_reordered_rows_keep_several_equal_edges_in_their_order():
+    rows, columns = np.random.default_rng(0).integers(0, 40, (2, 3000))
+    A, of_E = multi_from_coo(rows, columns, 40)
+    order_n = np.random.default_rng(1).permutation(40)
+    B = in_order(sp.csr_array((of_E, A.indices, A.indptr), A.shape), order_n)
+    row_E = np.repeat(np.arange(40), np.diff(B.indptr))
+    assert np.array_equal(order_n[row_E], rows[B.data]) and np.array_equal(order_n[B.indices], columns[B.data])
+    is_next = (np.diff(row_E) == 0) & (np.diff(B.indices) == 0)
+    assert (np.diff(B.indices)[np.diff(row_E) == 0] >= 0).all() and (np.diff(B.data)[is_next] > 0).all()

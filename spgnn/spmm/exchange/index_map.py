@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from ...graph.structure import index_dtype
+from ...graph.structure import index_dtype, sort_columns
 
 LARGEST_TABLE = 8  # nodes per nonzero
 
@@ -125,13 +125,13 @@ def _ordered(own_n, ghost, owner, rank, size) -> IndexMap:
 def select_entries(A: sp.csr_array, is_one: np.ndarray, places: np.ndarray, width: int, first: int = 0) -> sp.csr_array:
     """Return the CSR (n, width) of some nonzeros of A, in the columns places - first; indices sorted."""
     index = index_dtype(max(width, A.nnz))
-    ends = np.concatenate([np.zeros(1, index), np.cumsum(is_one, dtype=index)])
-    chosen = sp.csr_array(
-        (A.data[is_one], (places[is_one] - first).astype(index, copy=False), ends[A.indptr]), shape=(A.shape[0], width)
-    )
-    del ends
-    chosen.sort_indices()
-    return chosen
+    indptr = np.concatenate([np.zeros(1, index), np.cumsum(is_one, dtype=index)])[A.indptr]
+
+    def chosen() -> sp.csr_array:
+        columns = (places[is_one] - first).astype(index, copy=False)
+        return sp.csr_array((A.data[is_one], columns, indptr), shape=(A.shape[0], width))
+
+    return sort_columns(chosen(), chosen)
 
 
 def make_csr(data, rows, columns, shape) -> sp.csr_array:

@@ -158,3 +158,12 @@ def test_what_has_no_list_of_edges_refuses_the_option(folder):
         load_graph(folder / "native", edge_features="attr.npy")
     with pytest.raises(UsageError, match="columns are those of tables of edges"):
         load_graph(folder / "one.mtx", edge_features="dx")
+
+
+@pytest.mark.parametrize("head, column", [("source,target,weight\n", "weight"), ("", "3")])
+def test_a_column_of_attributes_is_no_weight_unless_it_is_named(tmp_path, head, column):
+    path = tmp_path / "edges.csv"
+    path.write_text(head + "0,1,0\n1,2,3\n2,0,-1\n")
+    graph = load_graph(path, edge_features=column)
+    assert graph.A.data.tolist() == [1, 1, 1] and graph.edge_attr[:, 0].tolist() == [0, 3, -1]
+    assert load_graph(path, edge_features=column, weight=column).A.data.tolist() == [3, -1]

@@ -235,6 +235,9 @@ def edge_columns(where: str, names: list[str], count: int, wanted: TableConfig) 
         weight = column_of(where, names, wanted.weight, "--weight")
     else:
         weight = known(WEIGHT_NAMES) if names else 2 if count == 3 and {source, target} == {0, 1} else None
+        attributes = wanted.edge_features.split(",")
+        if weight is not None and (names[weight] if names else str(weight + 1)) in attributes:
+            weight = None  # a length of 0 is no missing edge
     used = (source, target) if weight in (None, source, target) else (source, target, weight)
     if source == target or max(used) >= count:
         has = f"it has {_list(names)}" if names else f"there are {count}"

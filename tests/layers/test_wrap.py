@@ -122,6 +122,14 @@ def test_a_wrapped_module_computes_what_it_does_on_the_whole_graph(comm, name, i
         np.testing.assert_allclose(got, expected, rtol=1e-10, atol=1e-10)
 
 
+@parallel([1, 3], mpi=[])
+def test_a_wrapped_module_runs_in_inference_mode(comm):
+    dgraph = spgnn.distribute(GRAPH, comm, dtype="float64", method="random")
+    with torch.inference_mode():
+        Z = spgnn.wrap(made(Normed)).eval()(dgraph.A, dgraph.X)
+    np.testing.assert_allclose(dgraph.collect(Z.numpy()), of_module(Normed, GRAPH)[0], rtol=1e-10, atol=1e-10)
+
+
 def test_a_wrapped_module_has_the_state_parameters_and_modes_of_the_module():
     module = made(Attention)
     wrapped = spgnn.wrap(module)

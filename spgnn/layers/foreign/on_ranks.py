@@ -65,13 +65,14 @@ class OnRanks(TorchFunctionMode):
     def table(self, H: torch.Tensor, dim: int) -> torch.Tensor:
         """Return H with its rows, in a dimension, at own and ghost columns (t instead of m). Collective."""
         self.check_rows(H, dim)
-        for held, version, table in self._tables:
-            if held is H and version == H._version and dim == 0:
+        is_held = dim == 0 and not H.is_inference()  # such tensors do not count how often they are written
+        for held, version, table in self._tables if is_held else ():
+            if held is H and version == H._version:
                 return table
         if self.is_alone:
             return H
         T = self._by_rows(H, dim, lambda H_mF: self.A.fetch(H_mF).tensor)
-        if dim == 0:
+        if is_held:
             self._tables = [*self._tables, (H, H._version, T)][-HELD:]
         return T
 

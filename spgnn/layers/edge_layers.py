@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ..errors import UsageError, check_integer
-from .edge_mlp import EdgeEncoder
+from .edge_mlp import EdgeEncoder, attributes, states
 from .layer import Layer, add_bias, check_number, of_hidden
 from .mlp import MLP
 from .sequence import make_stack
@@ -28,8 +28,7 @@ class GINE(Layer):
     F columns are exchanged each way. Source: Hu et al. 2020, section 5; W_e as in PyG's GINEConv with edge_dim.
     """
 
-    operator, hops = "none", 1
-    is_random = False
+    operator, hops, is_random = "none", 1, False
 
     def __init__(self, f_in: int, f_out: int, f_edge: int, hidden: int | None = None, eps: float = 0.0, **end):
         super().__init__(f_in, f_out)
@@ -42,7 +41,7 @@ class GINE(Layer):
 
     def forward(self, A, H_mF):
         """Return the rows of own nodes, (n, C). Collective."""
-        S_nF = A.sum(torch.relu(A.cols(H_mF) + attributes(A, self.W_e)))
+        S_nF = A.sum(torch.relu(A.cols(H_mF) + _weighted(A, self.W_e)))
         U = torch.relu(add_bias(((1 + self.eps) * A.select(H_mF) + S_nF) @ self.W_1, self.b_1))
         return self.finish(A, H_mF, U @ self.W_2)
 
@@ -56,25 +55,19 @@ class NNConv(Layer):
     Source: Gilmer et al. 2017, section 5 (edge network); the basis: Schlichtkrull et al. 2018, eq. (3).
     """
 
-    operator, hops = "none", 1
-    is_random = False
+    operator, hops, is_random = "none", 1, False
 
     def __init__(self, f_in: int, f_out: int, f_edge: int, basis: int = 4, hidden: int = 16, **end):
         super().__init__(f_in, f_out)
         for name, value in (("basis", basis), ("hidden", hidden)):
             check_integer(name, value, 1)
-        self.basis, self.W = basis, self.weight(f_in, f_out)
-        self.W_FCB, self.W_e, self.b_e = (
-            self.weight(f_in, f_out * basis),
-            self.weight(f_edge, hidden),
-            self.weight(hidden),
-        )
-        self.W_c = self.weight(hidden, basis)
+        self.basis, self.W, self.W_FCB = basis, self.weight(f_in, f_out), self.weight(f_in, f_out * basis)
+        self.W_e, self.b_e, self.W_c = self.weight(f_edge, hidden), self.weight(hidden), self.weight(hidden, basis)
         self.end_with(**({"bias": True} | end))
 
     def forward(self, A, H_mF):
         """Return the rows of own nodes, (n, C). Collective."""
-        c_EB = torch.relu(attributes(A, self.W_e) + self.b_e) @ self.W_c
+        c_EB = torch.relu(_weighted(A, self.W_e) + self.b_e) @ self.W_c
         S_nC = A.sum(c_EB, H_mF @ self.W_FCB).view(-1, self.f_out, self.basis).sum(2)
         return self.finish(A, H_mF, A.select(H_mF) @ self.W + S_nC)
 
@@ -89,8 +82,7 @@ class Transformer(Layer):
     2 C columns are exchanged each way. Source: Shi et al. 2021, eqs. (3) and (4), without their gate.
     """
 
-    operator, hops = "none", 1
-    is_random = False
+    operator, hops, is_random = "none", 1, False
 
     def __init__(self, f_in: int, f_out: int, f_edge: int, heads: int = 1, **end):
         super().__init__(f_in, f_out)
@@ -105,7 +97,7 @@ class Transformer(Layer):
     def forward(self, A, H_mF):
         """Return the rows of own nodes, (n, C). Collective."""
         K, D = self.heads, self.f_out // self.heads
-        q, e_EF, W_eDK = H_mF @ self.W_q, attributes(A), self.W_e.view(-1, D, K)
+        q, e_EF, W_eDK = H_mF @ self.W_q, attributes(A, len(self.W_e)), self.W_e.view(-1, D, K)
         of_rows = torch.einsum("ndk,fdk->nfk", q.view(-1, D, K), W_eDK.to(q.dtype)).flatten(1)  # W_e q
         S_EK = A.dot(q, H_mF @ self.W_k, K) + (A.rows(of_rows).view(-1, e_EF.shape[1], K) * e_EF[:, :, None]).sum(1)
         alpha_EK = A.softmax(S_EK / math.sqrt(D))
@@ -127,8 +119,7 @@ class PNA(Layer):
     `hidden` columns are exchanged each way. Source: Corso et al. 2020, eqs. (5) to (8).
     """
 
-    operator, hops = "none", 1
-    is_random = False
+    operator, hops, is_random = "none", 1, False
 
     def __init__(self, f_in: int, f_out: int, f_edge: int, hidden: int | None = None, delta: float = 1.0, **end):
         super().__init__(f_in, f_out)
@@ -142,7 +133,7 @@ class PNA(Layer):
 
     def forward(self, A, H_mF):
         """Return the rows of own nodes, (n, C). Collective."""
-        M = torch.relu(A.on_edges(H_mF @ self.W_i + self.b_m, H_mF @ self.W_j, attributes(A, self.W_e)))
+        M = torch.relu(A.on_edges(H_mF @ self.W_i + self.b_m, H_mF @ self.W_j, _weighted(A, self.W_e)))
         joined = torch.cat([A.mean(M), A.max(M), A.min(M), A.std(M)], 1)
         degree = torch.log(A.sum(M.new_ones(len(M), 1)) + 1) / self.delta
         scaled = [joined, joined * degree, torch.where(degree > 0, joined / degree.clamp(min=1e-30), 0)]
@@ -168,20 +159,17 @@ class GatedGCN(Layer):
 
     def forward(self, A, H_nF, E_EF=None):
         """Return H' (n, F) and E' (E, F). Collective."""
-        if E_EF is None:
-            raise UsageError("GatedGCN reads the states of edges: put an EdgeEncoder(f_edge, f_in, f_in) before it")
-        x_EF = A.on_edges(H_nF @ self.W_i + self.b_x, H_nF @ self.W_j, E_EF @ self.W_e)
+        of_edges = states(self, E_EF) @ self.W_e
+        x_EF = A.on_edges(H_nF @ self.W_i + self.b_x, H_nF @ self.W_j, of_edges)
         gate_EF = torch.sigmoid(x_EF)
         Z = H_nF @ self.U + self.b + A.sum(gate_EF, H_nF @ self.V) / (A.sum(gate_EF) + 1e-6)
         return H_nF + torch.relu(self.norm_h(Z)), E_EF + torch.relu(self.norm_x(x_EF))
 
 
-def attributes(A, W_e: torch.Tensor | None = None) -> torch.Tensor:
-    """Return the attributes of edges, (E, F_e), or their product with W_e. Raises: UsageError for another F_e."""
-    e_EF = A.edges
-    if W_e is not None and len(W_e) != e_EF.shape[1]:
-        raise UsageError(f"edges have {e_EF.shape[1]} attributes, and the layer was made with f_edge = {len(W_e)}")
-    return e_EF if W_e is None else e_EF @ W_e.to(e_EF.dtype)
+def _weighted(A, W_e: torch.Tensor) -> torch.Tensor:
+    """Return e_ij W_e, (E, C)."""
+    e_EF = attributes(A, len(W_e))
+    return e_EF @ W_e.to(e_EF.dtype)
 
 
 def _stack_of(layer, f_in: int, n_out: int, options, f_edge: int, **more) -> Stack:

@@ -30,12 +30,7 @@ class EdgeEncoder(Layer):
 
     def forward(self, A, H_nF, E_EF=None):
         """Return H and the states of edges, (E, hidden). Nothing is exchanged."""
-        e_EF = A.edges
-        if e_EF.shape[1] != self.f_edge:
-            raise UsageError(
-                f"edges have {e_EF.shape[1]} attributes, and EdgeEncoder(f_edge={self.f_edge}) reads others"
-            )
-        return H_nF, A.map_edges(self.mlp, e_EF, self.hidden)
+        return H_nF, A.map_edges(self.mlp, attributes(A, self.f_edge), self.hidden)
 
     def extra_repr(self) -> str:
         return f"{self.f_in} -> {self.f_out}, edges {self.f_edge} -> {self.hidden}, act={self.inner_name}"
@@ -66,9 +61,7 @@ class EdgeMLP(Layer):
 
     def forward(self, A, H_nF, E_EF=None):
         """Return H' (n, F) and E' (E, F). Collective."""
-        if E_EF is None:
-            raise UsageError("EdgeMLP reads the states of edges: put an EdgeEncoder(f_edge, f_in, hidden) before it")
-        return A.update_edges(self.edge, self.node, H_nF, E_EF, self.W, self.b)
+        return A.update_edges(self.edge, self.node, H_nF, states(self, E_EF), self.W, self.b)
 
     def extra_repr(self) -> str:
         return f"{self.f_in} -> {self.f_out}, hidden={self.hidden}, act={self.inner_name}"
@@ -92,12 +85,25 @@ class EdgeDecoder(Layer):
 
     def forward(self, A, H_nF, E_EF=None):
         """Return Z (E, C) in place of H, and E. Collective."""
-        if E_EF is None:
-            raise UsageError(
-                "EdgeDecoder reads the states of edges: put an EdgeEncoder(f_edge, f_in, hidden) before it"
-            )
-        Z = torch.relu(A.on_edges(H_nF @ self.W_i + self.b, H_nF @ self.W_j, E_EF @ self.W_e))
+        of_edges = states(self, E_EF) @ self.W_e
+        Z = torch.relu(A.on_edges(H_nF @ self.W_i + self.b, H_nF @ self.W_j, of_edges))
         return Z @ self.W + self.b_o, E_EF
+
+
+def attributes(A, f_edge: int) -> torch.Tensor:
+    """Return the attributes of edges, (E, F_e). Raises: UsageError for another F_e than f_edge."""
+    e_EF = A.edges
+    if e_EF.shape[1] != f_edge:
+        raise UsageError(f"edges have {e_EF.shape[1]} attributes, and the layer was made with f_edge = {f_edge}")
+    return e_EF
+
+
+def states(layer: Layer, E_EF: torch.Tensor | None) -> torch.Tensor:
+    """Return the states of edges. Raises: UsageError where no layer has made them."""
+    if E_EF is None:
+        name = type(layer).__name__
+        raise UsageError(f"{name} reads the states of edges: put an EdgeEncoder(f_edge, f_in, hidden) before it")
+    return E_EF
 
 
 def _mlp(f_in: int, hidden: int, f_out: int, act: str) -> nn.Sequential:

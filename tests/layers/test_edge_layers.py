@@ -163,8 +163,9 @@ def test_layers_say_what_is_missing():
     with pytest.raises(UsageError, match="needs a graph with attributes of edges"):
         GINE(without.n_features, 3, 2)(without.A, without.X)
     dgraph = distribute(GRAPH, SelfCommunicator(), operator="none", dtype="float64")
-    with pytest.raises(UsageError, match=f"edges have {FE} attributes, and the layer was made with f_edge = 2"):
-        GINE(F, 3, 2).double()(dgraph.A, dgraph.X)
+    for layer in (GINE(F, 3, 2), Transformer(F, 3, 2), EdgeEncoder(2, F, 3)):
+        with pytest.raises(UsageError, match=f"edges have {FE} attributes, and the layer was made with f_edge = 2"):
+            Stack(layer).double()(dgraph.A, dgraph.X)
     for layer in (EdgeMLP(F), GatedGCN(F)):
         with pytest.raises(UsageError, match="put an EdgeEncoder"):
             Stack(layer)(dgraph.A, dgraph.X)

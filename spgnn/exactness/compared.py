@@ -176,7 +176,6 @@ def first_backward(
           names            parameters with a wrong gradient.
     """
     owner = {name: name.rpartition(".")[0] for name in names}
-    owner = {name: name.rpartition(".")[0] for name in names}
     ends = sorted(range(len(calls)), key=lambda k: -calls[k].end)
     wrong = [k for k in ends if k in inputs or calls[k].path in owner.values()]
     own = [k for k in wrong if k not in outputs]

@@ -14,6 +14,7 @@ import torch
 
 from ..config.names import Norm
 from ..errors import UsageError
+from ..graph.edge_attr import nonzeros_of
 from .ghosts import ColumnBlock
 from .kernels.csr import LocalCSR
 from .place import OUTSIDE, Place
@@ -139,6 +140,4 @@ def _nonzeros(indptr: np.ndarray, B: int) -> tuple[np.ndarray, np.ndarray]:
     """Return nonzero of A and snapshot of each nonzero of A kron I_B, in the order of its rows, (E B,) int64 both."""
     n = len(indptr) - 1
     lengths = np.repeat(np.diff(indptr), B)
-    ends = np.cumsum(lengths)
-    shift = np.repeat(np.repeat(indptr[:-1], B) - (ends - lengths), lengths)
-    return np.arange(len(shift)) + shift, np.repeat(np.tile(np.arange(B), n), lengths)
+    return nonzeros_of(indptr, np.repeat(np.arange(n), B)), np.repeat(np.tile(np.arange(B), n), lengths)

@@ -1,9 +1,11 @@
 """Targets that are numbers: their mean and deviation over the training nodes of all ranks, and the units of a model.
 
-Shapes: n own rows, C columns.
+Shapes: n own rows, r rows of some of them, C columns.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import torch
@@ -35,24 +37,34 @@ def fit_units(model: torch.nn.Module, dgraph: DistGraph, split_n: np.ndarray) ->
         return None
     units = getattr(model, "units", None)
     if units is None:
-        mean_C, deviation_C = moments(dgraph, split_n == 0)
-        units = Units(len(mean_C)).to(dgraph.A.device, sum_dtype(dgraph.A.dtype))
-        units.mean_C.copy_(torch.from_numpy(mean_C))
-        units.deviation_C.copy_(torch.from_numpy(deviation_C))
-        if isinstance(model, Stack) and type(model).forward is Stack.forward and not model.is_trained:
+        Y_nC = dgraph.y_n.double()[torch.from_numpy(split_n == 0)]  # in 1.5D c times, which changes nothing
+        units = units_of(lambda: [(Y_nC, ~torch.isnan(Y_nC))], dgraph)
+        if is_new(model):
             model.units = units
     return units.deviation_C
 
 
-def moments(dgraph: DistGraph, is_counted_n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and deviation of the targets of some own rows of all ranks, (C,) each; a constant has deviation 1. Collective."""
-    Y_nC = dgraph.y_n.double().numpy()[is_counted_n]  # in 1.5D c times, which changes neither
-    sums = np.stack([(~np.isnan(Y_nC)).sum(0).astype(np.float64), np.nansum(Y_nC, 0)])
-    dgraph.comm.all_reduce(sums)
-    count_C = np.maximum(sums[0], 1)
-    mean_C = sums[1] / count_C
-    squares_C = np.nansum((Y_nC - mean_C) ** 2, 0)
-    dgraph.comm.all_reduce(squares_C)
-    deviation_C = np.sqrt(squares_C / count_C)
+def is_new(model: torch.nn.Module) -> bool:
+    """Return whether a model is a Stack that was not trained, which gets Units."""
+    return isinstance(model, Stack) and type(model).forward is Stack.forward and not model.is_trained
+
+
+def units_of(rows: Callable[[], Iterable[tuple[torch.Tensor, torch.Tensor]]], dgraph: DistGraph) -> Units:
+    """Return Units of the mean and the deviation of each column, by weights, of all ranks; a constant has deviation 1.
+
+    Args: rows  () -> pairs of values (r, C) float64, which may be NaN where their weight is 0, and weights (r, C).
+    Collective.
+    """
+    mean_C = _mean(rows, dgraph, lambda V: V)
+    deviation_C = _mean(rows, dgraph, lambda V: (V - mean_C.to(V.device)).square()).sqrt()
+    units = Units(len(mean_C)).double()
+    units.mean_C.copy_(mean_C)
     # Rounding of the mean leaves a little of a constant.
-    return mean_C, np.where(deviation_C > 1e-12 * np.abs(mean_C), deviation_C, 1.0)
+    units.deviation_C.copy_(torch.where(deviation_C > 1e-12 * mean_C.abs(), deviation_C, 1.0))
+    return units.to(dgraph.A.device, sum_dtype(dgraph.A.dtype))
+
+
+def _mean(rows: Callable, dgraph: DistGraph, of: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    sums = sum(torch.stack([w.double().sum(0), (w * torch.nan_to_num(of(V))).sum(0)]).cpu().numpy() for V, w in rows())
+    dgraph.comm.all_reduce(sums)
+    return torch.from_numpy(sums[1] / np.where(sums[0] > 0, sums[0], 1))

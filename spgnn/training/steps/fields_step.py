@@ -15,18 +15,16 @@ from ...config.names import Task
 from ...distgraph.snapshots import Fields
 from ...errors import GraphError, NumericalError, ShapeError, SpgnnError
 from ...graph import TRAIN
-from ...layers import Stack
 from ...layers.stack import set_epoch
-from ...layers.units import Units
 from ...spmm.autograd import mixed_precision, on_this_thread
 from ...spmm.batched import Batched
 from ...spmm.counts import sent_bytes
 from ...spmm.dry import dry_run
 from ...spmm.dry_operator import Setting, exchanged_rows
 from ...spmm.exchange.feedback import Feedback
-from ...spmm.kernels.buffers import sum_dtype
 from ...spmm.loss import number_loss
 from ..metrics import number_means, number_sums
+from ..moments import is_new, units_of
 from ..optimizer import make_optimizer
 from .full import check_trained
 from .step import Step, sum_gradients
@@ -151,28 +149,12 @@ class FieldsStep(Step):
         model, fields = self.model, self.fields
         if getattr(model, "units", None) is not None:
             return model.units.deviation_C
-        of_targets = self._moments(fields.targets, lambda Y: self.weights_of(Y[None])[0])
-        if isinstance(model, Stack) and type(model).forward is Stack.forward and not model.is_trained:
-            model.units, model.inputs = of_targets, self._moments(fields.inputs, torch.ones_like)
+        rows = lambda values: (values(int(s)).double() for s in self.train_S)
+        of_targets = units_of(lambda: ((Y, self.weights_of(Y[None])[0]) for Y in rows(fields.targets)), fields.dgraph)
+        if is_new(model):
+            of_inputs = units_of(lambda: ((X, torch.ones_like(X)) for X in rows(fields.inputs)), fields.dgraph)
+            model.units, model.inputs = of_targets, of_inputs
         return of_targets.deviation_C
-
-    def _moments(self, values: Callable[[int], torch.Tensor], weights: Callable) -> Units:
-        """Return mean and deviation of each column over the training snapshots, all ranks. Collective."""
-        mean_C = self._mean(values, weights, lambda V: V)
-        deviation_C = self._mean(values, weights, lambda V: (V - mean_C).square()).sqrt()
-        units, dgraph = Units(len(mean_C)).double(), self.fields.dgraph
-        units.mean_C.copy_(mean_C)
-        units.deviation_C.copy_(torch.where(deviation_C > 1e-12 * mean_C.abs(), deviation_C, 1.0))
-        return units.to(dgraph.A.device, sum_dtype(dgraph.A.dtype))
-
-    def _mean(self, values: Callable[[int], torch.Tensor], weights: Callable, of: Callable) -> torch.Tensor:
-        sums = 0.0
-        for s in self.train_S:
-            V = values(int(s)).double()
-            w = weights(V).double()
-            sums = sums + torch.stack([w.sum(0), (w * torch.nan_to_num(of(V))).sum(0)]).cpu().numpy()
-        self.comm.all_reduce(sums)
-        return torch.from_numpy(sums[1] / np.where(sums[0] > 0, sums[0], 1))
 
 
 class FieldsScorer:

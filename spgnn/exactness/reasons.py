@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from ..errors import GraphError
-from .compared import compare
+from .compared import Compared, compare
 from .watched import ONE, Call, RankPass, Shift, Task, World, nodes_of, run_world
-from .worlds import apart, halves
+from .worlds import apart, both_ways, halves
 
 RANDOM = (
     "random numbers that are no function of the original node ids, such as those of torch's dropout: use A.drop, or the "
@@ -59,7 +58,8 @@ def why_forward(fault: Fault) -> str:
         return PARTIAL
     if {edges for edges, _ in fault.failing} == {"one-way"}:
         return SYMMETRY
-    kept, swapped = (_wrong_ranks(fault, is_swapped) for is_swapped in (False, True))
+    halves_of = (_of_halves(fault, is_swapped) for is_swapped in (False, True))
+    kept, swapped = (found.calls[fault.call.number].outputs.ranks for found in halves_of)
     if kept or swapped:
         return _of_own_rows(fault, kept, swapped)
     if _is_exact_with_both(fault):
@@ -87,10 +87,7 @@ def why_backward(fault: Fault) -> str:
         return PARTIAL
     if {edges for edges, _ in fault.failing} == {"one-way"}:
         return SYMMETRY
-    world = halves(fault.task.graph.n_nodes, False)
-    task = replace(fault.task, graph=apart(fault.task.graph, world.owner_N))
-    found = compare(run_world(ONE, task)[0], run_world(world, task), fault.tolerance)
-    if found.gradient > fault.tolerance:
+    if _of_halves(fault).gradient > fault.tolerance:
         return NOT_SUMMED
     return SYMMETRY if _is_exact_with_both(fault, "gradient") else DETACHED
 
@@ -112,22 +109,19 @@ def _differs_twice(fault: Fault, seeds: tuple[int, int]) -> bool:
     return compare(found[0], found[1:], fault.tolerance).outputs > fault.tolerance
 
 
-def _wrong_ranks(fault: Fault, is_swapped: bool) -> frozenset[int]:
-    """Return the ranks on which the call is wrong, of two that no edge joins."""
+def _of_halves(fault: Fault, is_swapped: bool = False) -> Compared:
+    """Return how two ranks that no edge joins differ from one."""
     world = halves(fault.task.graph.n_nodes, is_swapped)
     task = replace(fault.task, graph=apart(fault.task.graph, world.owner_N))
-    found = compare(run_world(ONE, task)[0], run_world(world, task), fault.tolerance)
-    return found.calls[fault.call.number].outputs.ranks
+    return compare(run_world(ONE, task)[0], run_world(world, task), fault.tolerance)
 
 
 def _is_exact_with_both(fault: Fault, what: str = "outputs") -> bool:
     """Return whether a model that fails is exact once every edge has both directions."""
-    if fault.task.graph.is_symmetric:
+    graph = both_ways(fault.task.graph)
+    if graph is None:
         return False
-    try:
-        task = replace(fault.task, graph=replace(fault.task.graph, edges="stored").with_edges("both"))
-    except GraphError:  # the two directions of an edge have different weights
-        return False
+    task = replace(fault.task, graph=graph)
     found = compare(run_world(ONE, task)[0], run_world(fault.world, task), fault.tolerance)
     return getattr(found, what) <= fault.tolerance
 

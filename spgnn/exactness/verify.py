@@ -13,13 +13,13 @@ import numpy as np
 import torch
 
 from ..data import load_graph
-from ..errors import GraphError, SpgnnError, UsageError, check_integer
+from ..errors import SpgnnError, UsageError, check_integer
 from ..graph import Graph, check_is_graph
 from .compared import Compared, compare, first_backward, first_forward
 from .reasons import OWN_BUFFER, Fault, why_backward, why_forward, why_loss
 from .verification import CHECKS, Checked, Finding, Verification
 from .watched import ONE, RankPass, Shift, Task, World, maker, run_world
-from .worlds import one_way, random_world
+from .worlds import both_ways, one_way, random_world
 
 STEPS = (1e-6, 1e-8)  # of differences of the loss
 SLOPE_TOLERANCE = 1e-5  # of a gradient against differences of the loss
@@ -40,17 +40,13 @@ class Case:
         """Edges, and whether it is 1.5D."""
         return self.edges, self.world.replication > 1
 
-    def differences(self) -> dict[str, float | None]:
-        """Return the largest difference of each check."""
-        of, trained = self.compared.get("evaluation"), self.compared.get("training")
-        largest = lambda found: max((d.size for d in found.values()), default=0.0)
-        return {
-            "evaluation": None if of is None else of.outputs,
-            "training": None if trained is None else trained.outputs,
-            "loss": None if trained is None else trained.loss.size,
-            "gradient": None if trained is None else trained.gradient,
-            "buffers": None if trained is None else largest(trained.buffers),
-        }
+    def differences(self) -> dict[str, float]:
+        """Return the largest difference of each check that was compared."""
+        found = {name: of.outputs for name, of in self.compared.items()}
+        if trained := self.compared.get("training"):
+            found |= {"loss": trained.loss.size, "gradient": trained.gradient}
+            found["buffers"] = max((of.size for of in trained.buffers.values()), default=0.0)
+        return found
 
 
 def verify(
@@ -147,7 +143,7 @@ def _finding(cases: list[Case], passes: dict[str, RankPass], tolerance: float) -
     kinds = [("given", False), ("one-way", False), ("given", True)]  # in 1D on the graph as it is, first
     for kind in kinds:
         for check in CHECKS:
-            failing = [case for case in cases if (case.differences()[check] or 0) > tolerance]
+            failing = [case for case in cases if case.differences().get(check, 0) > tolerance]
             first = [case for case in failing if case.kind == kind]
             if first:
                 return _found(check, first[0], failing, passes, tolerance)
@@ -235,10 +231,7 @@ def _wrong_slope(task: Task, one: RankPass, slope: float) -> Finding:
     call, _ = first_backward(one.calls, inputs, outputs, ())
     module = one.calls[call].path if call is not None else ""
     reason = "its backward is not the gradient of its forward"
-    try:
-        both = replace(task, graph=replace(task.graph, edges="stored").with_edges("both"))
-    except GraphError:  # the two directions of an edge have different weights
-        return Finding(module, "slope", slope, (1,), None, None, reason)
-    if not task.graph.is_symmetric and _slope(both)[0] <= SLOPE_TOLERANCE:
+    both = both_ways(task.graph)
+    if both is not None and _slope(replace(task, graph=both))[0] <= SLOPE_TOLERANCE:
         reason += ": it multiplies with A in place of A', which is right for a symmetric graph alone"
     return Finding(module, "slope", slope, (1,), None, None, reason)

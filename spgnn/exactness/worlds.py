@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import scipy.sparse as sp
 
-from ..errors import UsageError
+from ..errors import GraphError, UsageError
 from ..graph import Graph
 from .watched import World
 
@@ -47,6 +47,14 @@ def rows_of(graph: Graph) -> np.ndarray:
 def apart(graph: Graph, owner_N: np.ndarray) -> Graph:
     """Return the graph without edges between parts."""
     return without(graph, owner_N[rows_of(graph)] != owner_N[graph.A.indices])
+
+
+def both_ways(graph: Graph) -> Graph | None:
+    """Return the graph whose edges all have both directions; None where they have, or the two have different weights."""
+    try:
+        return None if graph.is_symmetric else replace(graph, edges="stored").with_edges("both")
+    except GraphError:
+        return None
 
 
 def one_way(graph: Graph, seed: int) -> Graph:

@@ -229,14 +229,11 @@ def _leave(wrapped: Wrapped, inner: nn.Module, inputs, out) -> None:
 def _give_batch(wrapped: Wrapped, inner: nn.Module, args, kwargs):
     if wrapped.on is None:
         return None
-    place = list(inspect.signature(inner.forward).parameters).index("batch")
-    if len(args) > place:
-        return (
-            *args[:place],
-            wrapped.on.edges.batch if args[place] is None else args[place],
-            *args[place + 1 :],
-        ), kwargs
-    return args, kwargs | {"batch": wrapped.on.edges.batch if kwargs.get("batch") is None else kwargs["batch"]}
+    batch, place = wrapped.on.edges.batch, list(inspect.signature(inner.forward).parameters).index("batch")
+    if len(args) <= place:
+        return args, kwargs | {"batch": batch if kwargs.get("batch") is None else kwargs["batch"]}
+    given = batch if args[place] is None else args[place]
+    return (*args[:place], given, *args[place + 1 :]), kwargs
 
 
 def _clear_caches(module: nn.Module) -> None:

@@ -61,23 +61,22 @@ def _model(made: str, graph: Graph, config: VerifyConfig) -> tuple[Any, dict[str
     """Return a model, or what makes it, the options of distribute that it is for, and how it uses edges."""
     from ..layers.registry import ModelSpec, operator_of
 
-    sizes = graph.n_features, graph.n_classes or NO_LABELS
-    if not made:
-        spec = ModelSpec.of(config, *sizes, graph.n_edge_features)
-        return spec.build(), {"operator": operator_of(config), "feature_norm": config.feature_norm}, config.edges
+    sizes, norm, edges = (graph.n_features, graph.n_classes or NO_LABELS), config.feature_norm, config.edges
     given = [f.name for f in fields(ModelConfig) if getattr(config, f.name) != f.default]
-    if given:
+    if made and given:
         raise UsageError(f"--{given[0].replace('_', '-')} has no effect on {made}; omit it")
-    if ".py:" in made:
-        operator = "gcn" if config.operator == "auto" else config.operator
+    if not made:
+        model, operator = ModelSpec.of(config, *sizes, graph.n_edge_features).build(), operator_of(config)
+    elif ".py:" in made:
         function = _function(made)
-        return lambda: function(*sizes), {"operator": operator, "feature_norm": config.feature_norm}, config.edges
-    from ..experiment.prediction import KeptRun
+        model, operator = lambda: function(*sizes), "gcn" if config.operator == "auto" else config.operator
+    else:
+        from ..experiment.prediction import KeptRun
 
-    run = KeptRun.read(Path(made))
-    return run.model(), {
-        "operator": operator_of(run.config, run.spec), "feature_norm": run.config.feature_norm,
-    }, run.config.edges  # fmt: skip
+        run = KeptRun.read(Path(made))
+        model, operator = run.model(), operator_of(run.config, run.spec)
+        norm, edges = run.config.feature_norm, run.config.edges
+    return model, {"operator": operator, "feature_norm": norm}, edges
 
 
 def _function(made: str) -> Callable:

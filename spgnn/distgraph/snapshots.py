@@ -123,27 +123,17 @@ class Fields:
         if len(self._y) != S or not S:
             raise ShapeError(f"X has {S} snapshots and y {len(self._y)}; expected as many, and one or more")
         for name, of, expected in (("X", self._X, N), ("y", self._y, rows)):
+            shape = expected, of[0].shape[-1]
             for s, snapshot in enumerate(of):
-                if (
-                    snapshot.ndim != 2
-                    or snapshot.shape != (expected, of[0].shape[1])
-                    or snapshot.dtype.kind not in "fiub"
-                ):
-                    raise ShapeError(
-                        f"{name}: snapshot {s} is {snapshot.dtype} of shape {snapshot.shape}; expected numbers of shape "
-                        f"({expected}, {of[0].shape[-1]})"
-                    )
+                if snapshot.shape != shape or snapshot.dtype.kind not in "fiub":
+                    found = f"{snapshot.dtype} of shape {snapshot.shape}"
+                    raise ShapeError(f"{name}: snapshot {s} is {found}; expected numbers of shape {shape}")
 
     def _weights(self, weights: np.ndarray | None) -> torch.Tensor | None:
-        split_S = self.split_S
-        if (
-            split_S.shape != (len(self),)
-            or ((split_S < NO_SPLIT) | (split_S > TEST)).any()
-            or not (split_S == TRAIN).any()
-        ):
-            raise UsageError(
-                f"split = {split_S.tolist()}; expected {len(self)} of 0 train, 1 val, 2 test, -1 none, with a 0"
-            )
+        split_S, expected = self.split_S, f"{len(self)} of 0 train, 1 val, 2 test, -1 none, with a 0"
+        is_known = split_S.shape == (len(self),) and ((NO_SPLIT <= split_S) & (split_S <= TEST)).all()
+        if not is_known or not (split_S == TRAIN).any():
+            raise UsageError(f"split = {split_S.tolist()}; expected {expected}")
         if weights is None:
             return None
         weights = np.asarray(weights, np.float64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -99,7 +99,4 @@ class Verification:
         """Return the rows as a pandas DataFrame."""
         import pandas
 
-        names = Checked.__dataclass_fields__
-        return pandas.DataFrame(
-            [{name: getattr(row, name) for name in names} for row in self.rows], columns=list(names)
-        )
+        return pandas.DataFrame([asdict(row) for row in self.rows], columns=list(Checked.__dataclass_fields__))

@@ -248,15 +248,11 @@ class Trainer:
         if isinstance(self.model, Stack):
             self.model.is_trained = True
         self._kept.take_best()
-        ranked = getattr(self.steps.scorer, "ranked", None)
-        if (
-            ranked is not None
-            and self.steps.scorer.task == "labels"
-            and history.metric not in RANKED
-            and history.scores
-        ):
+        scorer = self.steps.scorer
+        is_ranked = history.metric in RANKED or scorer.task != "labels" or not hasattr(scorer, "ranked")
+        if history.scores and not is_ranked:
             self.comm.phase = "rank logits"
-            add_ranked(history.scores, ranked())
+            add_ranked(history.scores, scorer.ranked())
         return history
 
 

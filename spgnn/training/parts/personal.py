@@ -118,14 +118,8 @@ class _Phase:
     """The personal phase of this rank, part after part; counts: (2, 3, C, 3), of the chosen models and of W_G."""
 
     def __init__(self, model, parts: Parts, config: TrainConfig, W_G: Weights, report, proximal: float):
-        self.model, self.parts, self.config, self.W_G, self.report, self.proximal = (
-            model,
-            parts,
-            config,
-            W_G,
-            report,
-            proximal,
-        )
+        self.model, self.parts, self.config = model, parts, config
+        self.W_G, self.report, self.proximal = W_G, report, proximal
         self.records: list[dict[str, Any]] = []
         self.weights: dict[int, Weights] = {}
         self.counts = np.zeros((2, 3, parts.n_classes, 3), np.int64)

@@ -125,13 +125,9 @@ def sort_attributed(
     dtype = np.dtype(spilled["index_dtype"])
     own_n = np.flatnonzero(owner_N == part)
     indptr = np.concatenate([[0], np.searchsorted(rows, own_n, side="right")])
-    arrays = {
-        "indptr": indptr.astype(dtype),
-        "indices": columns.astype(dtype),
-        "edge_attr": attributes,
-        "edge_ids": ids,
-    }
-    for name, values in (arrays | {"weights": np.ones(len(ids), np.float32)}).items():
+    weights = np.ones(len(ids), np.float32)
+    arrays = {"indptr": indptr.astype(dtype), "indices": columns.astype(dtype), "weights": weights}
+    for name, values in (arrays | {"edge_attr": attributes, "edge_ids": ids}).items():
         write_npy(folder / f"{name}.npy", np.ascontiguousarray(values))
     reads.begin(part)
     reads.add(columns.astype(np.uint32))

@@ -17,7 +17,7 @@ from ..graph import labelled
 from ..graph.edge_attr import places_listed
 from ..graph.loaded import NOUNS
 from ..machine import give_back_memory
-from ..spmm.edge_table import EdgeTable, NoEdgeTable
+from ..spmm.edge_table import EdgeTable, NoEdgeTable, edge_features_of
 from ..spmm.features import SparseRows
 from ..spmm.fixed_input import FixedInput
 from ..spmm.operator import DistSpMM
@@ -67,7 +67,7 @@ class DistGraph:
     @property
     def n_edge_features(self) -> int:
         """Attributes of an edge, 0 without them."""
-        return 0 if self.A.edge_table is None else self.A.edge_table.attr_EF.shape[1]
+        return edge_features_of(self.A) or 0
 
     @property
     def n_features(self) -> int:

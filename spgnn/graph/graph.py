@@ -205,11 +205,15 @@ class Graph(metaclass=NamesKeywords):
         return replace(self, A=self.A if A is self.A else canonical(A), edges=edges)
 
     def without_edge_attr(self) -> Graph:
-        """Return the graph without attributes of edges: several equal edges are one, their weights added up."""
+        """Return the graph without attributes of edges: several equal edges are one, their weights added up.
+
+        An undirected one is directed where two edges had one back.
+        """
         if self.edge_attr is None:
             return self
+        edges = "directed" if self.edges == "undirected" and not self.is_both_ways else self.edges
         known = {name: value for name, value in self.meta.items() if name not in ("edges_listed", "antisymmetric")}
-        return replace(self, A=without_parallel(self.A), edge_attr=None, edge_ids=None, meta=known)
+        return replace(self, A=without_parallel(self.A), edge_attr=None, edge_ids=None, meta=known, edges=edges)
 
     def in_use(self) -> Graph:
         """Return the graph as it is used, see `with_edges`: auto."""

@@ -17,6 +17,7 @@ import torch
 from ..cost.pairs import flying
 from ..cost.schedule import row_bytes
 from ..errors import UsageError
+from .edge_table import edge_features_of
 from .features import SparseRows
 from .fixed_input import FixedInput, of_key
 from .ghosts import ColumnBlock, check_rows, rounded
@@ -105,7 +106,7 @@ def setting_of(A: DistSpMM, X: torch.Tensor | SparseRows, step=None, n_train: in
         step_is_cached=first is not None,
         has_ghosts=A.fixed_input is not None,
         powers=tuple(powers),
-        edge_features=None if A.edge_attr is None else A.edge_attr.shape[1],
+        edge_features=edge_features_of(A),
         has_gradient=not is_sparse and X.requires_grad,
         is_multilabel=n_train is not None,
         counts=counts,

@@ -54,9 +54,14 @@ class NoEdgeTable:
         raise UsageError(self.why)
 
 
+def edge_features_of(A) -> int | None:
+    """Return the columns of the attributes of edges; None where the graph has none, or they are not here."""
+    return A.edge_table.attr_EF.shape[1] if isinstance(A.edge_table, EdgeTable) else None
+
+
 def restricted_attributes(A, out_n: np.ndarray, in_m: np.ndarray, ghost_g: np.ndarray) -> torch.Tensor | None:
-    """Return the attributes of some rows and columns of an operator, see Blocks.restricted; None where it has none."""
-    if A.edge_attr is None:
+    """Return the attributes of some rows and columns of an operator, see Blocks.restricted; None where it has none here."""
+    if edge_features_of(A) is None:
         return None
     own, ghosts = numbered(A.blocks.A_oo), numbered(A.blocks.A_og)
     cut = Blocks(own, ghosts, A.blocks.index).restricted(out_n, in_m, ghost_g)

@@ -330,3 +330,14 @@ def test_reordered_rows_keep_several_equal_edges_in_their_order():
     assert np.array_equal(order_n[row_E], rows[B.data]) and np.array_equal(order_n[B.indices], columns[B.data])
     is_next = (np.diff(row_E) == 0) & (np.diff(B.indices) == 0)
     assert (np.diff(B.indices)[np.diff(row_E) == 0] >= 0).all() and (np.diff(B.data)[is_next] > 0).all()
+
+
+@parallel([1, 2], mpi=[])
+@pytest.mark.parametrize("prune", ["never", "always"])
+def test_models_without_edges_train_on_parts_of_multigraphs(comm, prune):
+    graph = edge_graph("both", y=np.arange(N) % 3, split=np.arange(N, dtype=np.int8) % 2)
+    losses = []
+    for of in (graph, graph.without_edge_attr()):
+        parts = Parts.of_graph(of, part_graph(graph, 2, method="random"), comm, dtype="float64")
+        losses.append(train(Stack(GCN(4, 8), GCN(8, 3)), parts, epochs=2, prune=prune).records[-1]["loss"])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-12)

@@ -21,6 +21,7 @@ from ...spmm.batched import Batched
 from ...spmm.counts import sent_bytes
 from ...spmm.dry import dry_run
 from ...spmm.dry_operator import Setting, exchanged_rows
+from ...spmm.edge_table import edge_features_of
 from ...spmm.exchange.feedback import Feedback
 from ...spmm.loss import number_loss
 from ..metrics import number_means, number_sums
@@ -135,7 +136,7 @@ class FieldsStep(Step):
         return Setting(
             features=self.fields.n_features, is_exchanged=bool(A.stages), dtype=A.dtype, order=A.order, operator=A.name,
             is_cached=False, step_is_cached=False, counts={"n": A.n, "n_train": A.n} | exchanged_rows(A),
-            is_multilabel=True, edge_features=None if A.edge_attr is None else A.edge_attr.shape[1],
+            is_multilabel=True, edge_features=edge_features_of(A),
         )  # fmt: skip
 
     def _whole(self, number: int):

@@ -219,9 +219,7 @@ class AveragePartsConfig:
     heading = "With --mode average"
     parts: int = option(0, "number of parts; 0: as many as memory needs", low=0)
     hops: int = option(1, "hops of the halo that a part reads", low=0, high=MOST_HOPS)
-    gone = {
-        "working_memory": Gone("", "use --memory, from which the number of parts is predicted", may_change=True),
-    }
+    gone = {"working_memory": Gone("", "use --memory, from which the number of parts is predicted", may_change=True)}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,8 +51,7 @@ PRESETS = {
     "catgnn-gcn": Preset("CATGNN, section 5.1", CATGNN),
     "catgnn-gat": Preset("CATGNN, section 5.1", CATGNN | {"model": "gat", "heads": 4, "heads_out": 4}),
     "catgnn-sage": Preset(
-        "CATGNN, section 5.1",
-        CATGNN | {"model": "sage", "sampler": "neighbour", "fanout": "10,25", "batch": 512},
+        "CATGNN, section 5.1", CATGNN | {"model": "sage", "sampler": "neighbour", "fanout": "10,25", "batch": 512}
     ),
     "icpp24": Preset(
         "Mukhodopadhyay et al. 2024, section 6",

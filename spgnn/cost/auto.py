@@ -28,11 +28,7 @@ def auto_scheme(counts: Mapping[str, np.ndarray], machine: Machine, itemsize: in
     moved_PP, ghost_P = counts["moved_PP"], counts["ghost_nnz"]
     columns, cover = (
         RankProduct(
-            ghost_P=ghost_P,
-            table_P=counts["n"] + rows_PP.sum(axis=0),
-            rows_PP=rows_PP,
-            sender_P=sender_P,
-            **shared,
+            ghost_P=ghost_P, table_P=counts["n"] + rows_PP.sum(axis=0), rows_PP=rows_PP, sender_P=sender_P, **shared
         )
         for rows_PP, ghost_P, sender_P in (
             (counts["columns_PP"], ghost_P, 0),

@@ -17,10 +17,7 @@ from ..graph.ids import packed_ids
 from .formats import Progress
 from .native import ARRAYS, CHUNK_BYTES, FORMAT, MANIFEST, SPARSE_X, VERSION, is_native
 
-FILES = (
-    MANIFEST,
-    *(f"{name}.npy" for name in ARRAYS),
-)
+FILES = (MANIFEST, *(f"{name}.npy" for name in ARRAYS))
 
 
 def save_graph(graph: Graph, path: str | Path, progress: Progress = None) -> None:

@@ -24,10 +24,7 @@ from .readers.make_graph import check_node_count, named_labels, roles_of, split_
 
 ID_NAMES = ("id", "node", "node_id", "nodeid", "name")
 MASKS = ("train_mask", "val_mask", "test_mask")
-KNOWN = {
-    "labels": ("label", "labels", "class", "classes", "y", "target"),
-    "split": ("split", "role", "fold", *MASKS),
-}
+KNOWN = {"labels": ("label", "labels", "class", "classes", "y", "target"), "split": ("split", "role", "fold", *MASKS)}
 APART = (*ID_NAMES, *KNOWN["labels"], *KNOWN["split"])  # columns that are features only where they are named
 ROLES = {"train": TRAIN, "training": TRAIN, "val": VAL, "valid": VAL, "validation": VAL, "dev": VAL, "test": TEST}
 ROLES |= dict.fromkeys(("", "none", "unlabelled", "unlabeled"), NO_SPLIT)

@@ -10,14 +10,7 @@ from ..config import Distribution, TrainConfig
 from ..distgraph import DistGraph, Parts
 from ..graph import Graph
 from .checkpoint import list_checkpoints, read_manifest
-from .fingerprint import (
-    check_graph,
-    facts_of_any_parts,
-    graph_facts,
-    graph_facts_of_parts,
-    parts_facts,
-    without_owners,
-)
+from .fingerprint import check_graph, facts_of_any_parts, graph_facts, graph_facts_of_parts, parts_facts, without_owners
 from .opening import Source
 
 FIX = "predict this one by --graph GRAPH --out FILE, or train again"

@@ -33,13 +33,7 @@ from .stopping import StopSignals
 from .ways import WAYS
 
 
-def run(
-    source: str,
-    config: TrainConfig,
-    comm,
-    report: Callable[[dict], Any] | None = None,
-    show: Show = None,
-) -> dict:
+def run(source: str, config: TrainConfig, comm, report: Callable[[dict], Any] | None = None, show: Show = None) -> dict:
     """Train on GRAPH and return the summary; with config.out, write the files of the run there.
 
     Files: config.toml, env.json, metrics.jsonl (one object per epoch), details.json (see run_details), summary.json,
@@ -56,10 +50,7 @@ def run(
         if comm.rank == 0 and show is not None:
             show(f"spgnn: {config.resume} has ended: nothing is trained, its results follow")
         return ended
-    with (
-        observed(config, comm, show) as (comm, recorder),
-        StopSignals(show) if config.out else nullcontext() as stop,
-    ):
+    with observed(config, comm, show) as (comm, recorder), StopSignals(show) if config.out else nullcontext() as stop:
         opened = Source.open(source, config, comm, show)
         with ExitStack() as stack:
             folder = together(comm, hold_folder, config, stack, root=0) if config.out else None

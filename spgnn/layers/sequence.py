@@ -11,11 +11,7 @@ from .stack import JOINED_WIDTH, Stack
 
 
 def make_stack(
-    f_in: int,
-    n_classes: int,
-    options,
-    hidden: Callable[[int, int], nn.Module],
-    last: Callable[[int, int], nn.Module],
+    f_in: int, n_classes: int, options, hidden: Callable[[int, int], nn.Module], last: Callable[[int, int], nn.Module]
 ) -> Stack:
     """Return F -> hidden ... -> C, options.layers layers, of which hidden(f, c) makes all but the last.
 

@@ -12,17 +12,7 @@ import numpy as np
 
 from ..config.names import Norm
 from ..errors import GraphError
-from ..graph import (
-    DIVIDES,
-    INSTEAD,
-    WITH_LOOPS,
-    Graph,
-    check_is_graph,
-    check_sums,
-    factors,
-    lacks_loop,
-    signs_of,
-)
+from ..graph import DIVIDES, INSTEAD, WITH_LOOPS, Graph, check_is_graph, check_sums, factors, lacks_loop, signs_of
 from . import _samplers
 
 

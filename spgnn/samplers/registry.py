@@ -47,10 +47,7 @@ def register(name: str, make: Callable[..., Sampler], signature_of: Callable | N
 
 
 def make_sampler(
-    name: str,
-    graph: Graph | GraphArrays,
-    options: Mapping[str, Any] | None = None,
-    train_N: np.ndarray | None = None,
+    name: str, graph: Graph | GraphArrays, options: Mapping[str, Any] | None = None, train_N: np.ndarray | None = None
 ) -> Sampler:
     """Return the sampler of a name for a graph.
 

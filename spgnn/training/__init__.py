@@ -2,12 +2,7 @@
 
 from importlib import import_module
 
-_HOME = {
-    "Trainer": "trainer",
-    "History": "history",
-    "explain": "explanation",
-    "personalise": "parts.personal",
-}
+_HOME = {"Trainer": "trainer", "History": "history", "explain": "explanation", "personalise": "parts.personal"}
 __all__ = list(_HOME)
 
 

@@ -95,10 +95,7 @@ class TorchOptimizer:
 
 
 def make_torch_optimizer(
-    model: torch.nn.Module,
-    config: TrainConfig,
-    make: Callable | None = None,
-    schedule: Callable | None = None,
+    model: torch.nn.Module, config: TrainConfig, make: Callable | None = None, schedule: Callable | None = None
 ) -> TorchOptimizer:
     """Return the optimizer that `make` returns for the weights that are trained, or torch's class of config.optimizer.
 

@@ -10,8 +10,8 @@ from ..config import Distribution, TrainConfig, select, shared_values
 from ..cost.grid import ProcessGrid
 from ..dist.consistency import check_same, versions
 from ..dist.launch import share_of_threads
-from ..errors import together
-from ..layers.registry import operator_of
+from ..errors import UsageError, together
+from ..layers.registry import FAMILIES, operator_of
 from ..samplers import check_options
 from ..training.parts.average_options import check_average
 from .device import check_device
@@ -47,6 +47,9 @@ def prepare(source: str, config: TrainConfig, comm) -> Prepared:
     ProcessGrid(comm.size, config.replication)
     how = replace(select(Distribution, config), operator=operator, threads=set_threads(comm, config.threads))
     is_sampled = config.mode == "full" and config.sampler != "none"
+    if FAMILIES[config.model].reads_edges and (is_sampled or config.mode != "full"):
+        given = f"--sampler {config.sampler}" if is_sampled else f"--mode {config.mode}"
+        raise UsageError(f"--model {config.model} reads attributes of edges, which {given} does not keep; omit {given}")
     return Prepared(source, config, how, "sampled" if is_sampled else config.mode)
 
 

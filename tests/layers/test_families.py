@@ -12,7 +12,9 @@ import torch
 import spgnn
 from spgnn import cli
 from spgnn.config import TrainConfig
+from spgnn.dist import SelfCommunicator
 from spgnn.errors import UsageError
+from spgnn.experiment import run
 from spgnn.layers import GCN, Stack
 from spgnn.layers.registry import FAMILIES, ModelSpec, operator_of
 
@@ -148,3 +150,13 @@ def test_every_option_of_a_family_changes_the_model_that_it_builds(name):
         assert described(TrainConfig(**plain | {option: OTHER[option]})) != described(TrainConfig(**plain)), (
             f"{option} changes neither text nor weights: show it in extra_repr"
         )
+
+
+@pytest.mark.parametrize(
+    "options, given", [(dict(sampler="walk"), "--sampler walk"), (dict(mode="average"), "--mode average")]
+)
+def test_a_family_on_edges_trains_on_all_nodes(options, given):
+    with pytest.raises(
+        UsageError, match=f"--model gine reads attributes of edges, which {given} does not keep; omit {given}"
+    ):
+        run("sbm:n=60,seed=1", TrainConfig(model="gine", **options), SelfCommunicator())

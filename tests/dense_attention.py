@@ -84,6 +84,14 @@ class DenseRowWords:
     def cols(self, V):
         return tensor_of(self, V)[self.ends[1]]
 
+    def map_edges(self, f, M, f_out):
+        return f(M)
+
+    def update_edges(self, f, g, H, E, W, b):
+        F = H.shape[1]
+        E = E + f(self.on_edges(H @ W[:F] + b, H @ W[F : 2 * F], E @ W[2 * F :]))
+        return H + g(torch.cat([H, self.sum(E)], 1)), E
+
     def on_edges(self, U, V, add=None):
         return self.rows(U) + self.cols(V) + (0 if add is None else add)
 

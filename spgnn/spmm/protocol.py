@@ -184,6 +184,8 @@ CALLS = {
     "rows",
     "cols",
     "on_edges",
+    "map_edges",
+    "update_edges",
     "sum",
     "mean",
     "max",

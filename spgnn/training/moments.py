@@ -27,14 +27,12 @@ def check_loss(dgraph: DistGraph, config: TrainConfig) -> None:
         )
 
 
-def fit_units(model: torch.nn.Module, dgraph: DistGraph, split_n: np.ndarray) -> torch.Tensor | None:
-    """Return the deviation of each column of the training targets, (C,), by which the loss divides; None: they are classes.
+def fit_units(model: torch.nn.Module, dgraph: DistGraph, split_n: np.ndarray) -> torch.Tensor:
+    """Return the deviation of each column of the training targets, (C,), by which the loss divides.
 
     A Stack that was not trained gets Units of mean and deviation, so that its last layer learns numbers around 0.
     Collective.
     """
-    if not dgraph.is_regression:
-        return None
     units = getattr(model, "units", None)
     if units is None:
         Y_nC = dgraph.y_n.double()[torch.from_numpy(split_n == 0)]  # in 1.5D c times, which changes nothing

@@ -112,9 +112,10 @@ def test_options_are_checked_without_torch_and_without_the_files_of_families():
     assert loaded == "['spgnn.layers.registry']\n"
 
 
-def test_a_family_that_is_not_known_is_refused_before_the_graph_is_read(capsys):
-    assert cli.main(["train", "nowhere", "--model", "gcnn"]) == 2
-    assert "--model 'gcnn' is not known; did you mean 'gcn'?" in capsys.readouterr().err
+@pytest.mark.parametrize("name", ["gcnn", "gnc"])
+def test_a_family_that_is_not_known_is_refused_before_the_graph_is_read(name, capsys):
+    assert cli.main(["train", "nowhere", "--model", name]) == 2
+    assert f"--model '{name}' is not known; did you mean 'gcn'?" in capsys.readouterr().err
 
 
 def test_help_names_every_family(capsys):

@@ -247,7 +247,7 @@ def test_scores_and_predictions_are_those_of_an_evaluation_in_memory(comm, sever
     found = scorer.predictions()
     assert (found is None) == (comm.rank > 0)
     if comm.rank == 0:
-        expected = predicted(full.logits(), several)
+        expected = predicted(full.logits(), scorer.task)
         np.testing.assert_array_equal(found, expected)
         assert found.dtype == expected.dtype
     own = np.flatnonzero(owner_N % comm.size == comm.rank)

@@ -43,7 +43,7 @@ class FullStep(Step):
         self.model, self.dgraph, self.config, self.comm = model, dgraph, config, dgraph.comm
         self.split_n = split_of(dgraph, config.split, config.seed)
         check_loss(dgraph, config)
-        deviation_C = fit_units(model, dgraph, self.split_n)
+        deviation_C = fit_units(model, dgraph, self.split_n) if dgraph.is_regression else None
         self.rows = StepRows(dgraph, model, config, self.split_n)
         _fetch_ghosts(self.rows, dgraph)
         self.feedback, self.layout = Feedback(), {"pruned": self.rows.is_pruned}

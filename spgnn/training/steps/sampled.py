@@ -69,9 +69,8 @@ class SampledStep(Step):
                 f"loss sums over rows, and those of sampler {config.sampler!r} have weights of their own; add "
                 "normalise='none', choose neighbour, labor, shadow or cluster, or omit loss"
             )
-        self.targets = RowLoss(
-            dgraph, dgraph.y_n, torch.from_numpy(split_n == 0), custom, config.loss, fit_units(model, dgraph, split_n)
-        )
+        deviation_C = fit_units(model, dgraph, split_n) if dgraph.is_regression else None
+        self.targets = RowLoss(dgraph, dgraph.y_n, torch.from_numpy(split_n == 0), custom, config.loss, deviation_C)
         self.pool = make_pool(dgraph.A.device, varies=True)  # subgraphs differ in size
         make_cached_products(dgraph, model)
         self.optimizer = make_optimizer(model, config)

@@ -11,6 +11,7 @@ from torch.nn import functional
 from worlds import parallel
 
 import spgnn
+from spgnn.dist import SelfCommunicator
 from spgnn.errors import ShapeError, UsageError
 from spgnn.layers import GCN, Stack
 from spgnn.layers.stack import set_epoch
@@ -191,6 +192,27 @@ class Twice(nn.Module):
     def forward(self, x, edge_index):
         ones = torch.ones_like(x)
         return functional.dropout(ones, 0.5) - functional.dropout(ones, 0.5)
+
+
+class DropsEdges(nn.Module):
+    """Dropout of a row for each edge, outside of any propagate."""
+
+    def forward(self, x, edge_index):
+        message = functional.dropout(x[edge_index[0]], 0.5, self.training)
+        return torch.zeros_like(x).index_add_(0, edge_index[1], message)
+
+
+@parallel([1, 3], mpi=[])
+def test_a_rank_with_as_many_edges_as_nodes_draws_the_masks_of_the_others(comm):
+    src, dst = np.array([0, 0, 1, 1, 2, 2, 3, 3, 3, 3]), np.array([1, 2, 2, 0, 0, 3, 0, 1, 2, 4])
+    graph = spgnn.graph_from_coo(src, dst, 9, X=np.arange(18.0).reshape(9, 2) + 1).with_edges("out")
+    owner_N = np.array([0, 1, 1, 2, 0, 2, 2, 2, 2], np.int32)  # rank 0: nodes 0 and 4, with two edges
+
+    def of(comm, owner_N):
+        dgraph = spgnn.distribute(graph, comm, owner_N, dtype="float64", operator="none")
+        return dgraph.collect(spgnn.wrap(DropsEdges())(dgraph.A, dgraph.X, seed=1, epoch=1).numpy())
+
+    assert np.array_equal(of(comm, None if comm.size == 1 else owner_N), of(SelfCommunicator(), None))
 
 
 def test_each_dropout_of_a_module_has_a_mask_of_its_own():

@@ -69,6 +69,7 @@ class LocalEdges:
     index      Ends (2, E): sources among own and ghost columns, targets among own rows.
     weight_E   their weights; None: all weights of the graph are 1.
     order_E    edge e is nonzero order[e] of A, those of own columns first.
+    is_ambiguous  a rank has as many edges as own rows.
     """
 
     index: Ends
@@ -76,6 +77,7 @@ class LocalEdges:
     order_E: torch.Tensor
     source_t: np.ndarray  # original ids of columns
     target_m: np.ndarray  # and of own rows
+    is_ambiguous: bool
 
     @classmethod
     def of(cls, A, dtype: torch.dtype) -> LocalEdges:
@@ -92,7 +94,8 @@ class LocalEdges:
             index, weight_E = index[:, order_E.to(A.device)], weight_E if weight_E is None else weight_E[order_E]
         if any_rank(A, weight_E is not None) and weight_E is None:
             weight_E = torch.ones(len(row_E), dtype=dtype, device=A.device)
-        return cls(ends(index, Role.SOURCE, Role.TARGET), weight_E, order_E, A.column_ids, A.node_n)
+        index, is_ambiguous = ends(index, Role.SOURCE, Role.TARGET), any_rank(A, len(row_E) == A.m)
+        return cls(index, weight_E, order_E, A.column_ids, A.node_n, is_ambiguous)
 
     def attributes(self, operator) -> torch.Tensor | None:
         """Return the attributes of the edges of an operator, (E, F_e), ordered once. Raises: UsageError of a subgraph."""

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from ...errors import ShapeError, UsageError
 from ...spmm.dropout import drop_rows, is_nothing
-from ...spmm.owners import RankMax, RankSum, ToOwners, has_other_ranks
+from ...spmm.owners import RankMax, RankSum, ToOwners, any_rank, has_other_ranks
 from .ends import Ends, LocalEdges, Role, ends, plain, roles_in
 
 HELD = 2  # tables of gathered rows: a convolution that reads one matrix twice exchanges it once
@@ -98,11 +98,16 @@ class OnRanks(TorchFunctionMode):
             )
 
     def drop(self, H: torch.Tensor, rate: float) -> torch.Tensor:
-        """Return dropout of own rows, or of rows for each edge, by original ids."""
+        """Return dropout of own rows, or of rows for each edge, by original ids.
+
+        A rank that has as many of both does as the others do: then it is collective.
+        """
         self.draw += 1
         if self.A.key is not None and is_nothing(self.A.key):
             return H
         is_rows = self.passing is None and len(H) == self.A.m
+        if self.passing is None and self.edges is not None and self.edges.is_ambiguous:
+            is_rows = not any_rank(self.A, not is_rows)
         if is_rows and H.ndim == 2:
             return self.A.drop(H, rate, self.draw)
         index = self.passing if self.passing is not None or self.edges is None else self.edges.index

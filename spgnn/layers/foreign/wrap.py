@@ -39,7 +39,8 @@ def wrap(module: nn.Module, call: Call | None = None) -> Wrapped:
     (attributes of edges) and batch. edge_index is a handle of the graph: rows that are gathered at the source of edges
     are exchanged, and sums at sources go to their owners. GCNConv, SAGEConv, GATConv, GATv2Conv and GINConv run on the
     kernels of spgnn.
-    BatchNorm and PyG's norms see the rows of all ranks; dropout has the mask of the whole graph, by original ids.
+    BatchNorm and PyG's norms see the rows of all ranks; dropout has the mask of the whole graph, by original ids. On
+    one rank with as many edges as nodes, rows that are dropped outside of a propagate are taken for nodes.
 
     Args:   module  of PyG, or any module that gathers and scatters by an edge_index.
             call    (module, graph, x) -> (m, C), for a module whose forward takes something else: graph is a LocalGraph.

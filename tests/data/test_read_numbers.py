@@ -42,7 +42,7 @@ def test_floats_are_numbers_unless_they_are_whole_classes_or_labels_of_0_and_1(g
     graph = spgnn.load_graph(edges, labels=tmp_path / "y.npy")
     assert graph.task == task and graph.is_regression == (task == "numbers")
     np.testing.assert_array_equal(graph.y, read)
-    folder = part_to_folder(EDGES.T, 2, tmp_path / "parts", memory="1GB", labels=tmp_path / "y.npy")
+    folder = part_to_folder(EDGES.T, 2, tmp_path / "parts", memory="16GB", labels=tmp_path / "y.npy")
     parts = PartitionFolder(tmp_path / "parts").graph()
     assert parts.task == task and folder is not None
     np.testing.assert_array_equal(parts.y, read)

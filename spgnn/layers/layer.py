@@ -13,6 +13,7 @@ from torch import nn
 
 from ..config.names import LAYER_NORMS, Norm
 from ..errors import NamesKeywords, UsageError, check_integer, is_number, nearest
+from ..spmm.end import ENDS, end
 
 
 def identity(Z: torch.Tensor) -> torch.Tensor:
@@ -131,12 +132,13 @@ class Layer(nn.Module, metaclass=MadeWith):
 
     def finish(self, A, H_mF, Z_nC) -> torch.Tensor:
         """Return act(norm(Z + b)) + H, (n, C), as `end_with` has it."""
-        return self._end(A, H_mF, add_bias(Z_nC, self.b_C))
+        return self._end(A, H_mF, Z_nC, self.b_C)
 
-    def _end(self, A, H_mF, Z_nC) -> torch.Tensor:
+    def _end(self, A, H_mF, Z_nC, b_C=None) -> torch.Tensor:
         if self.norm is not None:
-            Z_nC = self.norm(Z_nC)
-        Z_nC = self.act(Z_nC)
+            Z_nC, b_C = self.norm(end(A, Z_nC, b_C)), None
+        is_fused = self.act_name in ENDS and self.act is activation(self.act_name)
+        Z_nC = end(A, Z_nC, b_C, self.act_name) if is_fused else self.act(end(A, Z_nC, b_C))
         return Z_nC + _dense(A.select(H_mF)) if self.residual else Z_nC
 
     def weight(self, *shape: int) -> nn.Parameter:

@@ -14,8 +14,8 @@ from ..errors import UsageError
 from .backward import first_order, is_own, own
 from .cached_ghosts import cached_ghosts
 from .column_rows import of_table, share_gradient, table_of
+from .end import through_end
 from .features import DenseRows, SparseRows, gemm
-from .kernels.backend import kernels_of
 from .kernels.buffers import sum_dtype
 
 
@@ -69,7 +69,7 @@ class Chain(torch.autograd.Function):
         A, (H_mF, W_FC) = ctx.A, ctx.saved_tensors
         _, _, needs_H, needs_W, needs_bias, _, needs_add = ctx.needs_input_grad
         is_ours = is_own(G_nC)
-        G_nC, dbias_C = _through_relu(A, G_nC, ctx.relu_of.take(), is_ours)
+        G_nC, dbias_C = through_end(A, G_nC, ctx.relu_of.take(), 1, is_ours)
         dadd_nC = G_nC.to(ctx.add_dtype) if needs_add else None
         dH_mF = dW_FC = None
         if needs_H or needs_W:
@@ -193,15 +193,6 @@ def on_this_thread(A):
     in it for each other, and MPI would be called from the side.
     """
     return nullcontext() if A.device.type == "cpu" else torch.autograd.set_multithreading_enabled(False)
-
-
-def _through_relu(A, G_nC, Z_nC, is_ours: bool):
-    """Return G where Z > 0 (or G, without Z) and its column sums, in one pass; written over G if this backward owns it."""
-    G_nC = G_nC.contiguous()
-    masked = None if Z_nC is None else G_nC if is_ours else A.pool.empty(*G_nC.shape, dtype=G_nC.dtype)
-    with A.ops.span("activation"):
-        sums_C = kernels_of(G_nC).mask_sum(G_nC, Z_nC, masked, A.threads)
-    return (G_nC if masked is None else masked), sums_C
 
 
 class _Once:

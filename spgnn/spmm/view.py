@@ -23,6 +23,7 @@ from .cached_ghosts import cached_ghosts, reads_fixed_input, times_fixed_input
 from .chains import apply_chain, check_bias, own_chain, powers
 from .column_rows import ColumnRows, Linear, tensor_of
 from .dropout import Key, check_rate, dropout, dropped_of, nth_key
+from .end import end
 from .features import check_factors
 from .fixed_input import cached_product, check_is_held
 from .kernels.buffers import sum_dtype
@@ -157,12 +158,12 @@ class LayerView:
         check_factors(H, W_FC)
         check_bias("linear", W_FC, bias_C)
         check_is_held(H)
+        act = "relu" if relu else "none"
         is_narrow = W_FC.shape[0] < W_FC.shape[1] and not H.is_sparse
         if is_narrow or reads_fixed_input(self, H):
             X_tC = ColumnRows(Linear.apply(self, H, cached_ghosts(self, H), W_FC, bias_C))
-            return X_tC.map(torch.relu) if relu else X_tC
-        X_mC = H @ W_FC if bias_C is None else H @ W_FC + bias_C
-        return torch.relu(X_mC) if relu else X_mC
+            return X_tC.map(lambda X_tC: end(self, X_tC, act=act))
+        return end(self, H @ W_FC, bias_C, act)
 
     def attend(
         self, X, left_DK: torch.Tensor, right_DK: torch.Tensor, slope: float = 0.2, rate: float = 0.0, draw: int = 1

@@ -87,7 +87,7 @@ def test_mask_sum_dropout_and_finish_of_bfloat16(isa):
     rng = np.random.default_rng(0)
     G, H = (bfloat(x) for x in rng.standard_normal((2, 500, 37)))
     out = np.empty_like(G)
-    sums = _kernels.mask_sum(G, H, out, 2, isa)
+    sums = _kernels.mask_sum(G, H, out, 1, 2, isa)
     masked = np.where(value(H) > 0, value(G), 0)
     np.testing.assert_array_equal(value(out), masked)
     np.testing.assert_allclose(sums, masked.sum(0), rtol=1e-4, atol=1e-4)

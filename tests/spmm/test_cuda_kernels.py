@@ -194,24 +194,28 @@ def test_take_rows_copies_the_bits_of_rows_in_any_order(kernels, dtype, F):
     assert torch.equal(out, X[rows])
 
 
+@pytest.mark.parametrize("act", [1, 2])
 @pytest.mark.parametrize("dtype, n, C", [(F64, 3, 1), (F32, 600, 37), (BF16, 600, 16)])
-def test_mask_sum_masks_and_adds_columns_as_the_cpu_does(kernels, dtype, n, C):
+def test_mask_sum_masks_and_adds_columns_as_the_cpu_does(kernels, dtype, n, C, act):
     G, H = torch.randn(2, n, C, generator=torch.Generator().manual_seed(0)).to(kernels.device, dtype)
     out, around = poisoned(kernels, n, C, dtype)
     tolerance = dict(rtol=1e-5, atol=1e-4 if dtype != F64 else 1e-11)
-    masked, sums = torch.where(H > 0, G, 0), kernels.mask_sum(G, H, out)
+    masked, sums = torch.empty_like(G), kernels.mask_sum(G, H, out, act=act)
+    HOST.mask_sum(G, H, masked, act=act)
     assert_guards_hold(around)
-    assert torch.equal(out, masked)
+    assert torch.equal(out, masked) if act == 1 else torch.allclose(out, masked, rtol=1e-2 if dtype == BF16 else 1e-6)
+    assert torch.equal(masked, torch.where(H > 0, G, 0)) == (act == 1)
     torch.testing.assert_close(sums.double(), masked.double().sum(0), **tolerance)
     torch.testing.assert_close(kernels.mask_sum(G, None, None).double(), G.double().sum(0), **tolerance)
 
 
+@pytest.mark.parametrize("act", [torch.relu, torch.nn.functional.elu])
 @pytest.mark.parametrize("types", [(BF16, BF16), (BF16, F32), (F32, F32)])
-def test_finish_adds_the_bias_and_rounds_as_the_cpu_does(kernels, types):
+def test_finish_adds_the_bias_and_rounds_as_the_cpu_does(kernels, types, act):
     Z, bias = torch.randn(70, 47).to(kernels.device, types[0]), torch.randn(47, device=kernels.device)
-    got, expected = torch.empty(70, 47, dtype=types[1], device=kernels.device), (Z.float() + bias).relu().to(types[1])
-    kernels.finish(Z, got, bias, relu=True)
-    assert torch.equal(got, expected)
+    got, expected = torch.empty(70, 47, dtype=types[1], device=kernels.device), act(Z.float() + bias).to(types[1])
+    kernels.finish(Z, got, bias, act=1 if act is torch.relu else 2)
+    torch.testing.assert_close(got, expected, rtol=1e-2 if types[1] == BF16 else 1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("dtype, rate", [(F32, 0.0), (F64, 0.3), (BF16, 0.9)])

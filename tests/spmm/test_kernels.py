@@ -155,10 +155,12 @@ def test_mask_sum_masks_and_adds_columns_in_one_pass(isa, dtype):
     rng = np.random.default_rng(0)
     G, H = rng.standard_normal((2, 1000, 37)).astype(dtype)
     out = np.full_like(G, np.nan)
-    sums = _kernels.mask_sum(G, H, out, 2, isa)
+    sums = _kernels.mask_sum(G, H, out, 1, 2, isa)
     np.testing.assert_array_equal(out, np.where(H > 0, G, 0))
     np.testing.assert_allclose(sums, np.where(H > 0, G, 0).sum(0, dtype=np.float64), **tolerance(dtype))
-    np.testing.assert_allclose(_kernels.mask_sum(G, None, None, 2, isa), G.sum(0, dtype=np.float64), **tolerance(dtype))
+    np.testing.assert_allclose(
+        _kernels.mask_sum(G, None, None, 0, 2, isa), G.sum(0, dtype=np.float64), **tolerance(dtype)
+    )
 
 
 @pytest.mark.parametrize("isa", ISAS)

@@ -29,12 +29,12 @@ class NullKernels(NullEdges):
     def take_rows(self, X_nF, rows_m, out_mF, threads: int = 0) -> None:
         """out[i] = X[rows[i]]."""
 
-    def mask_sum(self, G_nC, H_nC, out_nC, threads: int = 0) -> torch.Tensor:
+    def mask_sum(self, G_nC, H_nC, out_nC, threads: int = 0, act: int = 1) -> torch.Tensor:
         """Return column sums, (C,)."""
         return G_nC.new_empty(G_nC.shape[1], dtype=sum_dtype(G_nC.dtype))
 
-    def finish(self, Z_nC, out_nC, bias_C=None, relu=False, threads: int = 0) -> None:
-        """out = Z (+ bias), then ReLU."""
+    def finish(self, Z_nC, out_nC, bias_C=None, act: int = 0, threads: int = 0) -> None:
+        """out = act(Z (+ bias))."""
 
     def drop(self, X_nF, out_nF, node_n, key, rate: float, threads: int = 0) -> None:
         """out = X mask / (1 - rate)."""

@@ -77,15 +77,15 @@ class HostKernels(HostAttention, HostEdges):
         """out[i] = X[rows[i]]."""
         _kernels.take_rows(array_of(X_nF), rows_m, array_of(out_mF), threads)
 
-    def mask_sum(self, G_nC, H_nC, out_nC, threads: int = 0) -> torch.Tensor:
-        """out = G where H > 0, else 0 (H None: nothing is written); return the column sums, (C,)."""
+    def mask_sum(self, G_nC, H_nC, out_nC, threads: int = 0, act: int = 1) -> torch.Tensor:
+        """out = G act'(Z), H = act(Z), see `finish` (H None: nothing is written); return the column sums, (C,)."""
         H, out = (None, None) if H_nC is None else (array_of(H_nC), array_of(out_nC))
-        return torch.from_numpy(_kernels.mask_sum(array_of(G_nC), H, out, threads)).to(sum_dtype(G_nC.dtype))
+        return torch.from_numpy(_kernels.mask_sum(array_of(G_nC), H, out, act, threads)).to(sum_dtype(G_nC.dtype))
 
-    def finish(self, Z_nC, out_nC, bias_C=None, relu=False, threads: int = 0) -> None:
-        """out = Z (+ bias), then ReLU, rounded to the type of out."""
+    def finish(self, Z_nC, out_nC, bias_C=None, act: int = 0, threads: int = 0) -> None:
+        """out = act(Z (+ bias)), act the place in ENDS: 1 is ReLU; rounded to the type of out, which may be Z."""
         bias = None if bias_C is None else bias_C.detach().numpy()
-        _kernels.finish(array_of(Z_nC), array_of(out_nC), bias, relu, threads)
+        _kernels.finish(array_of(Z_nC), array_of(out_nC), bias, act, threads)
 
     def drop(self, X_nF, out_nF, node_n: np.ndarray, key: int, rate: float, threads: int = 0) -> None:
         """out = X mask / (1 - rate), the mask of (key, node, feature)."""

@@ -12,7 +12,7 @@ namespace {
 // The row-wise passes between products: activation, bias, dropout, loss.
 
 template <class S>
-py::array_t<double> mask_sum(const Array<S>& G, const py::object& H, const py::object& out, int threads,
+py::array_t<double> mask_sum(const Array<S>& G, const py::object& H, const py::object& out, int act, int threads,
                              const std::string& isa_name) {
     require(G.ndim() == 2, "mask_sum: G (n, C)");
     const int64_t n = G.shape(0), C = G.shape(1);
@@ -34,7 +34,7 @@ py::array_t<double> mask_sum(const Array<S>& G, const py::object& H, const py::o
     std::vector<std::vector<double>> parts(bounds.size());
     over_chunks(bounds, threads, [&](int64_t begin, int64_t end, int64_t c) {
         parts[c].assign(C, 0.0);
-        ON(isa, mask_rows<S>(g, hh, oo, parts[c].data(), begin, end, C));
+        ON(isa, mask_rows<S>(g, hh, oo, parts[c].data(), act, begin, end, C));
     });
     std::fill(total, total + C, 0.0);
     for (const auto& part : parts)
@@ -43,7 +43,7 @@ py::array_t<double> mask_sum(const Array<S>& G, const py::object& H, const py::o
 }
 
 template <class S, class D>
-void finish(const Array<S>& Z, Array<D>& out, const py::object& bias, bool relu, int threads,
+void finish(const Array<S>& Z, Array<D>& out, const py::object& bias, int act, int threads,
             const std::string& isa_name) {
     typedef typename Compute<S>::type T;
     require(Z.ndim() == 2 && out.ndim() == 2 && Z.shape(0) == out.shape(0) && Z.shape(1) == out.shape(1),
@@ -61,7 +61,7 @@ void finish(const Array<S>& Z, Array<D>& out, const py::object& bias, bool relu,
     threads = chosen_threads(threads);
     py::gil_scoped_release unlocked;
     over_chunks(even(n, rows_a_chunk(C)), threads, [&](int64_t begin, int64_t end, int64_t) {
-        ON(isa, finish_rows<S, D, T>(z, o, bb, relu, begin, end, C));
+        ON(isa, finish_rows<S, D, T>(z, o, bb, act, begin, end, C));
     });
 }
 
@@ -130,8 +130,8 @@ double softmax_xent(const Array<T>& Z, const Array<int64_t>& y, double scale, Ar
 
 template <class S>
 void define_storage(py::module_& m) {
-    m.def("mask_sum", &mask_sum<S>, py::arg("G").noconvert(), py::arg("H"), py::arg("out"), py::arg("threads") = 0,
-          py::arg("isa") = "");
+    m.def("mask_sum", &mask_sum<S>, py::arg("G").noconvert(), py::arg("H"), py::arg("out"), py::arg("act") = int(RELU),
+          py::arg("threads") = 0, py::arg("isa") = "");
     m.def("drop", &drop<S>, py::arg("X").noconvert(), py::arg("out").noconvert(), py::arg("node").noconvert(),
           py::arg("key"), py::arg("rate"), py::arg("threads") = 0, py::arg("isa") = "");
 }
@@ -139,7 +139,7 @@ void define_storage(py::module_& m) {
 template <class S, class D>
 void define_finish(py::module_& m) {
     m.def("finish", &finish<S, D>, py::arg("Z").noconvert(), py::arg("out").noconvert(), py::arg("bias") = py::none(),
-          py::arg("relu") = false, py::arg("threads") = 0, py::arg("isa") = "");
+          py::arg("act") = int(NO_ACT), py::arg("threads") = 0, py::arg("isa") = "");
 }
 
 template <class T, class I>
@@ -305,6 +305,8 @@ void define_dense(py::module_& m) {
     define_storage<float>(m);
     define_storage<double>(m);
     define_storage<bfloat16>(m);
+    define_finish<float, float>(m);
+    define_finish<double, double>(m);
     define_finish<bfloat16, bfloat16>(m);
     define_finish<bfloat16, float>(m);
     define_compute<float>(m);

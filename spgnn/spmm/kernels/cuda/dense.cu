@@ -2,11 +2,11 @@
 // A block has blockDim.y rows at a time, blockDim.x lanes to a row; sums are added in a fixed order.
 #include "storage.cuh"
 
-// out = 0 where H <= 0, else G; partial[chunk, c] = the column sums of ROWS rows. H null: sums alone.
-// Up to 64 rows a lane are added in T, then in double, as on the CPU.
+// out = G act'(Z) from H = act(Z), act as in finish; partial[chunk, c] = the column sums of ROWS rows. H null: sums
+// alone. Up to 64 rows a lane are added in T, then in double, as on the CPU.
 template <class S>
 __global__ void __launch_bounds__(256)
-    mask_sum(const S* G, const S* H, S* out, double* __restrict__ partial, i64 n, i32 C, i32 rows) {
+    mask_sum(const S* G, const S* H, S* out, double* __restrict__ partial, i64 n, i32 C, i32 rows, i32 act) {
     typedef typename Compute<S>::type T;
     __shared__ double parts[256];
     const i32 c = blockIdx.y * blockDim.x + threadIdx.x;
@@ -19,7 +19,8 @@ __global__ void __launch_bounds__(256)
             for (i64 r = first; r < last; r += blockDim.y) {
                 S x = G[r * C + c];
                 if (H) {
-                    if (widen(H[r * C + c]) <= 0) narrow(T(0), x);
+                    const T h = widen(H[r * C + c]);
+                    if (act && h <= 0) narrow(act == 1 ? T(0) : T(widen(x) * (h + 1)), x);
                     out[r * C + c] = x;
                 }
                 part += widen(x);
@@ -49,16 +50,16 @@ __global__ void __launch_bounds__(256)
     sums[c] = T(sum);
 }
 
-// out = Z + bias (null: none), then ReLU where asked; in place where out is Z.
+// out = act(Z + bias), bias null: none; act 1: ReLU, 2: ELU; in place where out is Z.
 template <class S, class D>
 __global__ void __launch_bounds__(256)
-    finish(const S* Z, D* out, const typename Compute<S>::type* bias, i32 relu, i64 n, i32 C) {
+    finish(const S* Z, D* out, const typename Compute<S>::type* bias, i32 act, i64 n, i32 C) {
     typedef typename Compute<S>::type T;
     const i64 r = i64(blockIdx.x) * blockDim.y + threadIdx.y;
     if (r >= n) return;
     for (i32 c = threadIdx.x; c < C; c += blockDim.x) {
         const T x = bias ? T(widen(Z[r * C + c]) + bias[c]) : T(widen(Z[r * C + c]));
-        narrow(relu ? positive(x) : x, out[r * C + c]);
+        narrow(act == 1 ? positive(x) : act == 2 && x <= 0 ? T(expm1(x)) : x, out[r * C + c]);
     }
 }
 

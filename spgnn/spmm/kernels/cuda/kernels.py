@@ -101,8 +101,8 @@ class CudaKernels(RefusedEdges):
         args = (pointer(X_nF), pointer(self.upload(rows_m)), pointer(out_mF), np.int64(m), np.int64(words))
         self._over_rows("spmm", f"take_rows<{name}>", m, words, args)
 
-    def mask_sum(self, G_nC, H_nC, out_nC, threads: int = 0) -> torch.Tensor:
-        """out = G where H > 0, else 0 (H None: nothing is written); return the column sums, (C,)."""
+    def mask_sum(self, G_nC, H_nC, out_nC, threads: int = 0, act: int = 1) -> torch.Tensor:
+        """out = G act'(Z), H = act(Z) (H None: nothing is written); return the column sums, (C,)."""
         n, C = G_nC.shape
         sums = torch.zeros(C, dtype=sum_dtype(G_nC.dtype), device=self.device)
         if not (n and C):
@@ -119,16 +119,17 @@ class CudaKernels(RefusedEdges):
             np.int64(n),
             np.int32(C),
             np.int32(step),
+            np.int32(act),
         )
         self.launcher.launch("dense", f"mask_sum<{NAMES[G_nC.dtype]}>", (chunks, tiles), (lanes, rows), args)
         self._add_chunks(partial, sums)
         return sums
 
-    def finish(self, Z_nC, out_nC, bias_C=None, relu=False, threads: int = 0) -> None:
-        """out = Z (+ bias), then ReLU, rounded to the type of out."""
+    def finish(self, Z_nC, out_nC, bias_C=None, act: int = 0, threads: int = 0) -> None:
+        """out = act(Z (+ bias)), see HostKernels, rounded to the type of out."""
         n, C = Z_nC.shape
         bias = None if bias_C is None else bias_C.detach()
-        args = (pointer(Z_nC), pointer(out_nC), pointer(bias), np.int32(relu), np.int64(n), np.int32(C))
+        args = (pointer(Z_nC), pointer(out_nC), pointer(bias), np.int32(act), np.int64(n), np.int32(C))
         self._over_rows("dense", f"finish<{NAMES[Z_nC.dtype]}, {NAMES[out_nC.dtype]}>", n, C, args)
 
     def drop(self, X_nF, out_nF, node_n: np.ndarray, key: int | torch.Tensor, rate: float, threads: int = 0) -> None:

@@ -52,6 +52,9 @@ struct Tiled {
     bool accumulate;
 };
 
+// What ends a product: act(Z + b).
+enum Act { NO_ACT, RELU, ELU };
+
 // How rows travel.
 enum Format { BFLOAT16, HALF, INT8 };
 

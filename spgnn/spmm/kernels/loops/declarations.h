@@ -7,9 +7,9 @@ void rows(const P& p, int64_t begin, int64_t end, int64_t width);
 
 // dense.h
 template <class S>
-void mask_rows(const S* G, const S* H, S* out, double* sums, int64_t begin, int64_t end, int64_t C);
+void mask_rows(const S* G, const S* H, S* out, double* sums, int act, int64_t begin, int64_t end, int64_t C);
 template <class S, class D, class T>
-void finish_rows(const S* Z, D* out, const T* bias, bool relu, int64_t begin, int64_t end, int64_t C);
+void finish_rows(const S* Z, D* out, const T* bias, int act, int64_t begin, int64_t end, int64_t C);
 template <class S, class T>
 void drop_rows(const S* X, S* out, const int64_t* node, uint64_t key, uint32_t threshold, T scale, int64_t begin,
                int64_t end, int64_t F);

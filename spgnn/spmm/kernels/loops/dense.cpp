@@ -6,11 +6,13 @@
 
 namespace spgnn::SPGNN_SET {
 
-template void finish_rows(const bfloat16*, bfloat16*, const float*, bool, int64_t, int64_t, int64_t);
-template void finish_rows(const bfloat16*, float*, const float*, bool, int64_t, int64_t, int64_t);
+template void finish_rows(const float*, float*, const float*, int, int64_t, int64_t, int64_t);
+template void finish_rows(const double*, double*, const double*, int, int64_t, int64_t, int64_t);
+template void finish_rows(const bfloat16*, bfloat16*, const float*, int, int64_t, int64_t, int64_t);
+template void finish_rows(const bfloat16*, float*, const float*, int, int64_t, int64_t, int64_t);
 
 #define SPGNN_MAKE_STORED(S)                                                                                      \
-    template void mask_rows(const S*, const S*, S*, double*, int64_t, int64_t, int64_t);                          \
+    template void mask_rows(const S*, const S*, S*, double*, int, int64_t, int64_t, int64_t);                     \
     template void drop_rows(const S*, S*, const int64_t*, uint64_t, uint32_t, Compute<S>::type, int64_t, int64_t, \
                             int64_t);                                                                             \
     template void encode_rows(Format, const S*, float*, uint8_t*, int64_t, int64_t, int64_t);                     \

@@ -1,13 +1,26 @@
 // Row-wise passes over dense (n, C) matrices that a training step needs between its products.
 #pragma once
 
-#include "lanes.h"
+#include "edge_math.h"
 
 namespace spgnn::SPGNN_SET {
 
-// out = 0 where H <= 0, else G (H null: out = G); sums[c] += out[:, c]. out may be null: sums alone.
-template <class S>
-void mask_rows(const S* G, const S* H, S* out, double* sums, int64_t begin, int64_t end, int64_t C) {
+// act(x), and G act'(x) from G and act(x).
+template <int ACT, class V, class T>
+static inline __attribute__((always_inline)) typename V::reg acted(typename V::reg x) {
+    if constexpr (ACT == RELU) return positive<V>(x);
+    if constexpr (ACT == ELU) return x > typename V::reg{} ? x : exp_of<T, sizeof(x), true>(x);
+    return x;
+}
+template <int ACT, class T>
+static inline __attribute__((always_inline)) T through(T g, T h) {
+    if constexpr (ACT == RELU) return h <= 0 ? T(0) : g;
+    if constexpr (ACT == ELU) return h > 0 ? g : g * (h + T(1));
+    return g;
+}
+
+template <int ACT, class S>
+static inline void mask_rows_of(const S* G, const S* H, S* out, double* sums, int64_t begin, int64_t end, int64_t C) {
     // Sums of 64 rows are kept in T, then added in double: fast, and independent of the thread count.
     typedef typename Compute<S>::type T;
     std::vector<T> part(C);
@@ -20,7 +33,8 @@ void mask_rows(const S* G, const S* H, S* out, double* sums, int64_t begin, int6
                 const S* h = H + i * C;
                 S* __restrict o = out + i * C;
                 for (int64_t c = 0; c < C; ++c) {
-                    const S x = widen(h[c]) <= 0 ? S(0) : g[c];
+                    S x;
+                    narrow(through<ACT>(T(widen(g[c])), T(widen(h[c]))), x);
                     o[c] = x;
                     s[c] += widen(x);
                 }
@@ -32,19 +46,40 @@ void mask_rows(const S* G, const S* H, S* out, double* sums, int64_t begin, int6
     }
 }
 
-// out = Z + bias (null: none), then ReLU where asked; in place where out is Z.
-template <class S, class D, class T>
-void finish_rows(const S* Z, D* out, const T* bias, bool relu, int64_t begin, int64_t end, int64_t C) {
+template <int ACT, class S, class D, class T>
+static inline void finish_rows_of(const S* Z, D* out, const T* bias, int64_t begin, int64_t end, int64_t C) {
+    typedef Full<T> V;
+    const auto zero = typename V::reg{};
     for (int64_t i = begin; i < end; ++i) {
         const S* z = Z + i * C;
         D* o = out + i * C;
-#pragma GCC ivdep
-        for (int64_t c = 0; c < C; ++c) {
-            T x = bias ? widen(z[c]) + bias[c] : T(widen(z[c]));
-            x = relu && x < 0 ? T(0) : x;
-            narrow(x, o[c]);
-        }
+        int64_t c = 0;
+        for (; c + V::count <= C; c += V::count)
+            V::store(o + c, acted<ACT, V, T>(V::load(z + c) + (bias ? V::load(bias + c) : zero)));
+        T rest[V::count] = {};
+        for (int64_t l = 0; c + l < C; ++l) rest[l] = widen(z[c + l]) + (bias ? bias[c + l] : T(0));
+        if (c < C) V::store(rest, acted<ACT, V, T>(V::load(rest)));
+        for (int64_t l = 0; c + l < C; ++l) narrow(rest[l], o[c + l]);
     }
+}
+
+template <class F>
+static inline void with_act(int act, const F& f) {
+    if (act == RELU) return f(std::integral_constant<int, RELU>());
+    if (act == ELU) return f(std::integral_constant<int, ELU>());
+    f(std::integral_constant<int, NO_ACT>());
+}
+
+// out = G act'(Z + b), H = act(Z + b) (null: out = G); sums[c] += out[:, c]. out may be null: sums alone; or G.
+template <class S>
+void mask_rows(const S* G, const S* H, S* out, double* sums, int act, int64_t begin, int64_t end, int64_t C) {
+    with_act(act, [&](auto a) { mask_rows_of<a.value>(G, H, out, sums, begin, end, C); });
+}
+
+// out = act(Z + bias), bias null: none; in place where out is Z.
+template <class S, class D, class T>
+void finish_rows(const S* Z, D* out, const T* bias, int act, int64_t begin, int64_t end, int64_t C) {
+    with_act(act, [&](auto a) { finish_rows_of<a.value>(Z, out, bias, begin, end, C); });
 }
 
 // out[i, f] = X[i, f] scale where bits(key, node[i], f) >= threshold, else 0.
@@ -71,24 +106,6 @@ void drop_csr(const int64_t* indptr, const I* indices, const T* X, T* out, const
         for (int64_t e = indptr[i]; e < indptr[i + 1]; ++e)
             out[e] = drop_bits(low, high, uint32_t(indices[e])) >= threshold ? X[e] * scale : T(0);
     }
-}
-
-// exp(x) for x <= 0 in every lane, to 2 units in the last place: x = k ln 2 + r, a polynomial in r,
-// exponent bits by k. NaN stays. Adding 1.5 * 2^23 rounds to the nearest integer, in the low bits.
-template <class V>
-static inline typename V::reg exp_lanes(typename V::reg x) {
-    typedef int32_t bits __attribute__((vector_size(sizeof(x))));
-    const typename V::reg least = V::all(-87.0f), magic = V::all(12582912.0f);
-    x = x < least ? least : x;
-    const typename V::reg t = x * 1.44269504f + magic, k = t - magic;
-    const typename V::reg r = (x - k * 0.693359375f) + k * 2.12194440e-4f;
-    typename V::reg p = r * 1.9875691500e-4f + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * r * r + r + 1.0f;
-    return p * (typename V::reg)(((bits)t - (bits)magic + 127) << 23);
 }
 
 // Combine the lanes of v by halves.
@@ -127,7 +144,7 @@ static inline float softmax_row(const float* z, float* g, int64_t C, float scale
     for (int n = 1; n < NV; ++n) m = Larger::of(m, x[n]);
     top = fold<Larger, V::count * 4>(m);
     for (int n = 0; n < NV; ++n) {
-        x[n] = exp_lanes<V>(x[n] - top);
+        x[n] = exp_of<float, V::count * 4>(x[n] - top);
         sum += n < NV - 1 ? x[n] : x[n] * is_new;
     }
     const float total = fold<Sum, V::count * 4>(sum), factor = scale / total;
@@ -146,11 +163,11 @@ static inline float softmax_long_row(const float* z, float* g, int64_t C, float 
     for (int64_t c = 0; c < before; c += L) m = Larger::of(m, V::load(z + c));
     const float largest = top = fold<Larger, V::count * 4>(m);
     for (int64_t c = 0; c < before; c += L) {
-        const typename V::reg e = exp_lanes<V>(V::load(z + c) - largest);
+        const typename V::reg e = exp_of<float, V::count * 4>(V::load(z + c) - largest);
         V::store(g + c, e);
         sum += e;
     }
-    const typename V::reg e = exp_lanes<V>(tail - largest);
+    const typename V::reg e = exp_of<float, V::count * 4>(tail - largest);
     const float total = fold<Sum, V::count * 4>(sum + e * is_new), factor = scale / total;
     for (int64_t c = 0; c < before; c += L) V::store(g + c, V::load(g + c) * factor);
     V::store(g + last, e * factor);

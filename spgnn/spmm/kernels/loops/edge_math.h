@@ -59,7 +59,8 @@ using HeadLanes = Lanes<T, KT == 0 ? SPGNN_BYTES : std::min(SPGNN_BYTES, std::ma
 
 // exp(x) for x <= 0 in every lane, to 2 units in the last place; 0 where it would be subnormal, NaN stays. x = k ln 2 +
 // r, a polynomial in r, exponent bits by k; adding 1.5 * 2^23, or 2^52, rounds to the nearest integer, in the low bits.
-template <class T, int BYTES>
+// LESS_ONE: exp(x) - 1, as exact for small x.
+template <class T, int BYTES, bool LESS_ONE = false>
 static inline __attribute__((always_inline)) typename Lanes<T, BYTES>::reg exp_of(typename Lanes<T, BYTES>::reg given) {
     typedef Lanes<T, BYTES> V;
     typedef typename V::reg reg;
@@ -83,8 +84,10 @@ static inline __attribute__((always_inline)) typename Lanes<T, BYTES>::reg exp_o
                                     1 / 120.0, 1 / 24.0, 1 / 6.0, 0.5})
             p = p * r + factor;
     }
+    const reg power = (reg)(((ints)t - (ints)magic + (SINGLE ? 127 : 1023)) << (SINGLE ? 23 : 52));
+    if constexpr (LESS_ONE) return given < least ? V::all(T(-1)) : (p * r * r + r) * power + (power - T(1));
     p = p * r * r + r + T(1);
-    p = p * (reg)(((ints)t - (ints)magic + (SINGLE ? 127 : 1023)) << (SINGLE ? 23 : 52));
+    p = p * power;
     return given < least ? zero : p;
 }
 

@@ -10,6 +10,7 @@ import fcntl
 import os
 import secrets
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -100,11 +101,22 @@ def check_replaceable(folder: Path, names: tuple[str, ...]) -> None:
             )
 
 
-def read_regular(path: str | Path) -> bytes:
-    """Return the content of a file. Raises: OSError for a pipe or device, which could be read for ever."""
-    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+def open_regular(path: str | Path) -> BinaryIO:
+    """Open a file for reading bytes: the only door of every reader. No pipe or device, which could be read for ever.
+
+    Raises: OSError, also for a folder; what is opened is what is checked, and opening a pipe does not wait for a writer.
+    """
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
         raise OSError("it is a pipe or device; expected a file")
-    return Path(path).read_bytes()
+    return file
+
+
+def read_regular(path: str | Path) -> bytes:
+    """Return the content of a file. Raises: OSError, see `open_regular`."""
+    with open_regular(path) as file:
+        return file.read()
 
 
 def check_writable(path: Path, option: str) -> None:

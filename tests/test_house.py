@@ -19,7 +19,7 @@ LONGEST = 450
 # Imports run from left to right: a part may import those after it, none before it.
 ORDER = (
     "__main__ cli experiment report doctor training exactness analysis distgraph layers spmm timeline dist cost "
-    "samplers partition data graph atomic config machine terminal errors"
+    "samplers partition data graph config atomic machine terminal errors"
 ).split()
 LEVEL = {part: place for place, part in enumerate(ORDER)}
 # (part that may not import, what it may not import): volumes are predicted without torch or a communicator.

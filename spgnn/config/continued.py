@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..atomic import read_regular
 from ..errors import CheckpointError, UsageError
 from .commands import TrainConfig
-from .fields import build, read_toml, renewed
+from .fields import build, read_toml, renewed, toml_values
 from .names import LONG_EDGES
 from .run_files import CHECKPOINT, RUN_FILES
 
@@ -44,6 +44,9 @@ def continued(graph: str, given: Mapping[str, Any]) -> tuple[str, TrainConfig]:
     if out and Path(out).resolve() != folder.resolve():
         raise UsageError(f"--out {out}: --resume {resume} writes into the run that it continues; omit --out")
     own = read_toml(TrainConfig, folder / "config.toml", of_run=True)
+    for path in (folder / name for name in RUN_FILES):
+        if path.exists() and not path.is_file():
+            raise CheckpointError(f"--resume {resume}: {path} is no regular file, as a run writes it")
     if not has_checkpoint(folder):
         raise CheckpointError(f"--resume {resume}: has no checkpoint; train again with --out {folder}")
     new = build(TrainConfig, given, "command line")
@@ -51,7 +54,7 @@ def continued(graph: str, given: Mapping[str, Any]) -> tuple[str, TrainConfig]:
         {name: getattr(own, name) for name in fixed_options(own) if name in given}, new, f"--resume {resume}"
     )
     changed = {name: getattr(new, name) for name in given if name in MAY_CHANGE}
-    source = graph or tomllib.loads((folder / "config.toml").read_text(encoding="utf-8")).get("graph", "")
+    source = graph or toml_values(folder / "config.toml").get("graph", "")
     if not isinstance(source, str) or not source:
         raise CheckpointError(f"{folder / 'config.toml'}: graph = {source!r}; expected a name or path")
     return source, replace(own, **changed, out=str(folder), resume=str(folder), overwrite=False)
@@ -66,7 +69,7 @@ def ended_summary(source: str, config: TrainConfig) -> dict[str, Any] | None:
     if left or not names or not all((folder / name).is_file() for name in RUN_FILES):
         return None
     own = read_toml(TrainConfig, folder / "config.toml", of_run=True)
-    graph = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8")).get("graph")
+    graph = toml_values(folder / "config.toml").get("graph")
     if graph != source or replace(own, **{name: getattr(config, name) for name in OF_THE_CALL}) != config:
         return None
     newest = max(names, key=lambda name: int(name[6:]))
@@ -79,7 +82,7 @@ def ended_summary(source: str, config: TrainConfig) -> dict[str, Any] | None:
 
 
 def _read_json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    return json.loads(read_regular(path)) if path.is_file() else None
 
 
 def fixed_options(config: TrainConfig) -> dict[str, Any]:
@@ -107,4 +110,4 @@ def _long(value: Any) -> Any:
 def has_checkpoint(folder: Path) -> bool:
     """Whether a run has something to continue from."""
     names = (path.name for path in (folder / "checkpoints").glob("epoch-*"))
-    return (folder / "config.toml").is_file() and any(map(CHECKPOINT.fullmatch, names))
+    return (folder / "config.toml").exists() and any(map(CHECKPOINT.fullmatch, names))

@@ -18,6 +18,7 @@ from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from ..atomic import read_regular
 from ..errors import InputError, UsageError, nearest
 
 HUGE = 2**1000  # an integer that no float holds
@@ -128,10 +129,10 @@ def read_toml(cls: type, path: str | Path, overrides: dict[str, Any] | None = No
 
 def toml_values(path: str | Path) -> dict[str, Any]:
     """Return what a TOML file has. Raises: InputError where it is none."""
-    if not Path(path).is_file():
-        raise InputError(f"{path}: no such file; expected TOML, as config.toml of a run")
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return tomllib.loads(read_regular(path).decode())
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; expected TOML, as config.toml of a run") from None
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: cannot be read as TOML: {error}") from None
 

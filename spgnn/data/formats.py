@@ -93,6 +93,8 @@ def detect_format(path: str | Path) -> str:
         )
     if kind := path.is_file() and foreign(path):
         raise FormatError(f"{path}: {kind}; see spgnn.save_graph, or name another format with --format")
+    if not path.is_file() and not path.is_dir():
+        raise InputError(f"{path}: is a pipe or device; expected a file or folder")
     looked = "\n".join(f"  {name:14} {known[name].looks_for}" for name in sorted(known))
     raise FormatError(f"{path}: not a graph of a known format; looked for:\n{looked}\nname the format with --format")
 

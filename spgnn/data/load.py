@@ -188,7 +188,7 @@ def _opened(what: str, value) -> tuple[str, Any]:
         except GraphError as error:
             raise FormatError(f"{what}: {error}") from None
     path = Path(value)
-    if not path.is_file():
+    if not path.exists():
         raise InputError(f"{path}: no such file; expected the {what} as .npy{' or .npz' if what == 'features' else ''}")
     if not is_zip(path):
         if path.suffix.lower() != ".npy" and not peek(path, 6).startswith(NPY):

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
+from ..atomic import open_regular, read_regular
 from ..errors import FormatError, GraphError, InputError
 from ..graph import Edges, Graph
 from ..graph.ids import unpacked_ids
@@ -112,7 +113,7 @@ def read_manifest(path: Path) -> dict:
     try:
         if where.stat().st_size > MANIFEST_BYTES:
             raise FormatError(f"{where}: has {where.stat().st_size} bytes; expected at most {MANIFEST_BYTES}")
-        raw = where.read_bytes()
+        raw = read_regular(where)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise InputError(f"{path}: not a native graph: it has no {MANIFEST}; was a convert interrupted?") from error
     except OSError as error:
@@ -145,7 +146,7 @@ def _check_files(where: Path, manifest: dict) -> None:
 
 def _map(path: Path, name: str, entry: dict) -> np.ndarray:
     file = path / f"{name}.npy"
-    if not file.is_file():
+    if not file.exists():
         raise FormatError(f"{file}: missing; the manifest names it")
     array = read_npy(file, mmap=True)
     found = {"bytes": file.stat().st_size, "dtype": array.dtype.str, "shape": list(array.shape)}
@@ -188,7 +189,7 @@ def _verify(path: Path, files: dict, progress: Progress) -> None:
     done_bytes, total_bytes = 0, sum(entry["bytes"] for entry in files.values())
     for name, entry in files.items():
         file, sha = path / f"{name}.npy", hashlib.sha256()
-        with file.open("rb") as stream:
+        with open_regular(file) as stream:
             while chunk := stream.read(CHUNK_BYTES):
                 sha.update(chunk)
                 done_bytes += len(chunk)

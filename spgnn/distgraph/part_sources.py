@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 import scipy.sparse as sp
 
+from ..atomic import open_regular
 from ..config.names import Task
 from ..errors import PartitionError
 from ..graph import Graph, task_of
@@ -137,11 +138,8 @@ class FolderSource:
         check_rank(p, len(self.facts.sizes))
         advice = os.POSIX_FADV_WILLNEED if is_needed else os.POSIX_FADV_DONTNEED
         for name in self._files(self.folder.manifest["parts"][p]):
-            handle = os.open(self.folder.path / part_name(p) / f"{name}.npy", os.O_RDONLY)
-            try:
-                os.posix_fadvise(handle, 0, 0, advice)
-            finally:
-                os.close(handle)
+            with open_regular(self.folder.path / part_name(p) / f"{name}.npy") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, advice)
 
     def _files(self, of_part: dict) -> dict:
         return {name: entry for name, entry in of_part.items() if self.hops or not name.startswith("halo")}

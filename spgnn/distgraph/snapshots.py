@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 import torch
 
+from ..data.readers.npz import read_npy
 from ..errors import GraphError, ShapeError, UsageError, together
 from ..graph import NO_SPLIT, TEST, TRAIN
 from ..spmm.batched import Batched
@@ -153,6 +154,5 @@ def _opened(name: str, snapshots: Snapshots):
             raise ShapeError(f"{name} has shape {snapshots.shape}; expected (snapshots, rows, columns)")
         return snapshots
     return [
-        np.load(path, mmap_mode="r", allow_pickle=False) if isinstance(path, (str, Path)) else np.asarray(path)
-        for path in snapshots
+        read_npy(Path(path), mmap=True) if isinstance(path, (str, Path)) else np.asarray(path) for path in snapshots
     ]

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from .. import __version__
-from ..atomic import check_not_read, write_text
+from ..atomic import check_not_read, read_regular, write_text
 from ..config import NAMED_FILE, PARTS_FILE, RUN_FILES, TrainConfig, input_files, is_of_run, to_toml
 from ..errors import CheckpointError, ResourceError, UsageError
 from ..machine import cores
@@ -100,7 +100,7 @@ class RunFolder:
         """Remove the parts of a training that was killed before env.json had their name."""
         mark = self.folder / MARK
         with suppress(OSError, ValueError):
-            name = mark.read_text()
+            name = read_regular(mark).decode()
             if PARTS_NAME.fullmatch(name) and name != _parts_of(self.folder):
                 shutil.rmtree(self.folder / name, ignore_errors=True)
             mark.unlink()

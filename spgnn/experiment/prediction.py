@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 import torch
 
 from ..atomic import check_not_read, check_writable
-from ..config import NAMED_FILE, Distribution, TrainConfig, input_files, is_of_run, read_toml, select
+from ..config import NAMED_FILE, Distribution, TrainConfig, input_files, is_of_run, read_toml, select, toml_values
 from ..config.names import Evaluation, Task
 from ..cost.grid import valid_replications
 from ..dist.consistency import digest
@@ -62,7 +61,7 @@ class KeptRun:
         """Return the run of a folder. Raises: CheckpointError without whole weights, or for a custom model."""
         path = folder / "config.toml"
         config = read_toml(TrainConfig, path, of_run=True)
-        graph = tomllib.loads(path.read_text(encoding="utf-8")).get("graph", "")
+        graph = toml_values(path).get("graph", "")
         best = best_checkpoint(folder / "checkpoints")
         state, manifest = load_checkpoint(best)
         if not isinstance(graph, str):
@@ -206,7 +205,7 @@ def _write(path: Path, computed: Computed, option: str) -> None:
 def _check_outputs(folder: Path, source: str | None, out: str | None, embeddings: str | None, proba: bool) -> None:
     """Raise unless there is a run, the files can be written, and neither the run nor the other output needs them."""
     own = folder / "predictions.npy"
-    if not (folder / "config.toml").is_file():
+    if not (folder / "config.toml").exists():
         raise CheckpointError(f"{folder}: no config.toml; expected the --out folder of `spgnn train`")
     if source is not None and not out:
         raise UsageError(f"--graph {source} requires --out: {own} holds the predictions for the run's own graph")

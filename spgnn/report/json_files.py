@@ -78,7 +78,7 @@ def read_text(path: Path) -> str:
 def read_object(path: Path, needed: Mapping[str, str], known: Mapping[str, str]) -> dict:
     """Return the object of a JSON file, {} if there is none. Raises: InputError if something else is there."""
     what = f"the {path.stem} that `spgnn train` writes"
-    return parsed(read_text(path), str(path), needed, known, what) if path.is_file() else {}
+    return parsed(read_text(path), str(path), needed, known, what) if path.exists() else {}
 
 
 def read_lines(path: Path, needed: Mapping[str, str], known: Mapping[str, str], what: str) -> list[dict]:

@@ -98,7 +98,7 @@ class Run:
 def read_run(folder: str | Path) -> Run:
     """Read the run of a folder. Raises: InputError with the file, and the line, that is invalid."""
     folder = Path(folder)
-    if not (folder / "config.toml").is_file():
+    if not (folder / "config.toml").exists():
         raise InputError(f"{folder} has no config.toml; expected the --out folder of `spgnn train`")
     config = parsed(read_text(folder / "config.toml"), str(folder / "config.toml"), {}, {}, "options", tomllib.loads)
     known = {"env": ({}, {}), "summary": (SUMMARY, SUMMARY_TOO), "details": ({}, DETAILS)}

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ...atomic import read_regular
 from ...errors import InputError, UsageError, nearest
 
 FOLDER = Path(__file__).parent
@@ -100,14 +101,14 @@ def load_machine(name: str | Path) -> Machine:
     Raises: UsageError for an unknown name; InputError naming the file and the key that is wrong.
     """
     path = FOLDER / f"{name}.toml" if str(name) in machine_names() else Path(name)
-    if not path.is_file():
+    if not path.exists():
         if str(name).endswith(".toml") or len(path.parts) > 1:
             raise InputError(f"{name}: no such file; `spgnn doctor --calibrate {name}` makes one")
         raise UsageError(
             f"machine {str(name)!r} is not known{nearest(str(name), machine_names())}; a FILE.toml of `spgnn doctor --calibrate` works too"
         )
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = tomllib.loads(read_regular(path).decode())
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: cannot be read as TOML: {error}") from None
     known = [f.name for f in fields(Machine)]

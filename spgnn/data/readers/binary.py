@@ -25,13 +25,13 @@ def is_binary(path: Path) -> bool:
 def read_binary(path: Path, progress=None, **options):
     """Read pairs u, v -> A[u, v], memory-mapped; the ending is the type: .i32 and .bin int32, .i64 int64."""
     dtype = np.dtype(DTYPES.get(path.suffix.lower(), "<i4"))
-    with opened(path):
+    with opened(path) as file:
         size = path.stat().st_size
-    if size % (2 * dtype.itemsize):
-        raise FormatError(
-            f"{path}: {size} bytes; expected a multiple of {2 * dtype.itemsize}, two {dtype.name} per edge"
-        )
-    edges = np.memmap(path, dtype, mode="r").reshape(-1, 2)
+        if size % (2 * dtype.itemsize):
+            raise FormatError(
+                f"{path}: {size} bytes; expected a multiple of {2 * dtype.itemsize}, two {dtype.name} per edge"
+            )
+        edges = np.memmap(file, dtype, mode="r").reshape(-1, 2)
     n_nodes = 0
     for start in range(0, len(edges), 1 << 22):
         block = edges[start : start + (1 << 22)]

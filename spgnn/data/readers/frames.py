@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ...atomic import open_regular
 from ...errors import FormatError, InputError
 from .heads import ENDINGS, Head, edge_blocks, read_title
 from .lines import number_wanted
@@ -114,6 +115,8 @@ def open_parquet(path: Path, words: bool = False) -> Iterator:
     with _naming(path, 0):
         from pyarrow import dataset, types
 
+        for part in _parts(path):
+            open_regular(part).close()
         parts = dataset.dataset(_parts(path), format="parquet")
         if words:
             is_text = lambda kind: types.is_string(kind) or types.is_large_string(kind)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import tokenize
 import zipfile
 import zlib
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ...atomic import open_regular
 from ...errors import FormatError
 from ...machine import NPY_HEADERS
 from .text import opened
@@ -37,9 +39,7 @@ def damage(what: str):
 def member_names(path: Path) -> frozenset[str]:
     """Return the names of the arrays in an .npz; empty if the file is no archive."""
     try:
-        if not zipfile.is_zipfile(path):
-            return frozenset()
-        with zipfile.ZipFile(path) as archive:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             return frozenset(name.removesuffix(".npy") for name in archive.namelist())
     except DAMAGE:
         return frozenset()
@@ -49,7 +49,7 @@ def is_zip(path: Path) -> bool:
     """The file exists and starts as a zip archive does."""
     if not path.is_file():
         return False
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         return file.read(4) == b"PK\x03\x04"
 
 
@@ -125,9 +125,9 @@ class Archive:
 @contextmanager
 def open_npz(path: Path):
     """Open an .npz as an Archive."""
-    with opened(path):
+    with opened(path) as file:
         with damage(f"{path}: not an .npz archive"):
-            archive = zipfile.ZipFile(path)
+            archive = zipfile.ZipFile(file)
         with archive:
             yield Archive(path, archive)
 
@@ -135,9 +135,9 @@ def open_npz(path: Path):
 def read_npy(path: Path, mmap: bool = False) -> np.ndarray:
     """Return the array of an .npy, memory-mapped on request; its size is compared with the file's first."""
     with opened(path) as file, damage(f"{path}: not an .npy array"), NPY_HEADERS:
-        shape = _layout(path, file)[1]
+        offset, shape, dtype, is_fortran = _layout(path, file)
         if mmap and math.prod(shape):
-            return _native(np.load(path, mmap_mode="r", max_header_size=MAX_HEADER_BYTES))
+            return _native(np.memmap(file, dtype, "r", offset, shape, "F" if is_fortran else "C"))
         file.seek(0)
         return _native(np.lib.format.read_array(file, allow_pickle=False, max_header_size=MAX_HEADER_BYTES))
 
@@ -150,7 +150,7 @@ def npy_layout(path: Path) -> tuple[int, tuple, np.dtype, bool]:
 
 def _layout(path: Path, file) -> tuple[int, tuple, np.dtype, bool]:
     header_bytes, shape, dtype, is_fortran = read_header(str(path), file)
-    need, size = header_bytes + math.prod(shape) * dtype.itemsize, path.stat().st_size
+    need, size = header_bytes + math.prod(shape) * dtype.itemsize, os.fstat(file.fileno()).st_size
     if need != size:
         raise FormatError(f"{path} is declared {dtype} {shape}, {need} bytes with its header, and holds {size}")
     return header_bytes, shape, dtype, is_fortran

@@ -5,12 +5,14 @@ from __future__ import annotations
 import bz2
 import json
 import lzma
+import os
 import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ...atomic import open_regular
 from ...errors import FormatError, InputError
 
 PACKED = {  # first bytes: (name, () -> decompressor)
@@ -47,7 +49,7 @@ def packing_of(raw: bytes):
 def peek(path: Path, n_bytes: int = 4096) -> bytes:
     """Return the first bytes of a file, unpacked; b"" if it cannot be read."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             raw = file.read(n_bytes)
             if packing := packing_of(raw):  # bzip2 unpacks whole blocks of 900 kB
                 return packing[1]().decompress(raw + file.read(1 << 20), n_bytes)
@@ -59,7 +61,7 @@ def peek(path: Path, n_bytes: int = 4096) -> bytes:
 def text_bytes_bound(path: Path) -> int:
     """Return how many bytes of text the file can hold at most: its size, or the most that `line_blocks` unpacks."""
     size = path.stat().st_size
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         return max(size * 1032, FREE_BYTES) if packing_of(file.read(8)) else size
 
 
@@ -67,12 +69,12 @@ def text_bytes_bound(path: Path) -> int:
 def opened(path: Path):
     """Open for reading bytes; InputError if that fails, FormatError if the file is empty."""
     try:
-        if path.is_file() and path.stat().st_size == 0:
-            raise FormatError(f"{path}: the file is empty")
-        file = open(path, "rb")
+        file = open_regular(path)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
     with file:
+        if os.fstat(file.fileno()).st_size == 0:
+            raise FormatError(f"{path}: the file is empty")
         yield file
 
 

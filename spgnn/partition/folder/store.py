@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tokenize
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,13 +24,12 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from ...atomic import check_replaceable, new_folder, read_regular, sync
+from ...atomic import check_replaceable, new_folder, open_regular, read_regular, sync
 from ...data.manifest import checked_manifest
 from ...data.readers.npz import read_npy
-from ...errors import PartitionError, SpgnnError, UsageError, is_integer
+from ...errors import InputError, PartitionError, SpgnnError, UsageError, is_integer
 from ...graph import TRAIN, Graph, labelled
 from ...graph.ids import checked_ids, packed_ids, unpacked_ids
-from ...machine import NPY_HEADERS
 from ..checks import check_hops
 from ..part_halo import HaloFinder, matrix_sums
 from ..partition import Partition
@@ -118,7 +116,7 @@ def described(part: Path) -> dict[str, dict]:
     found = {}
     for name in ARRAYS:
         if (path := part / f"{name}.npy").exists():
-            array = np.lib.format.open_memmap(path, mode="r")
+            array = read_npy(path, mmap=True)
             found[name] = {"dtype": array.dtype.str, "shape": array.shape, "sha256": sha256_of_file(path)}
     return found
 
@@ -318,7 +316,7 @@ def load_partition(folder: str | Path, graph: Graph | None = None) -> Partition:
 def is_partition(path: str | Path) -> bool:
     """Return whether a folder has a manifest of a partition, valid or not."""
     try:
-        manifest = json.loads((Path(path) / "manifest.json").read_bytes())
+        manifest = json.loads(read_regular(Path(path) / "manifest.json"))
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(manifest, dict) and manifest.get("format") == FORMAT
@@ -375,12 +373,10 @@ def _csr(files: dict[str, np.ndarray], prefix: str, values: str, shape: tuple[in
 
 
 def _map(path: Path, dtype: str, shape: list[int]) -> np.ndarray:
-    # Mapping rejects an object array, and a header that declares more than the file holds.
     try:
-        with NPY_HEADERS:
-            array = np.lib.format.open_memmap(path, mode="r")
-    except (OSError, ValueError, OverflowError, SyntaxError, TypeError, tokenize.TokenError) as error:
-        raise PartitionError(f"{path}: cannot be read: {error}; write the partition again") from None
+        array = read_npy(path, mmap=True)
+    except InputError as error:
+        raise PartitionError(f"{error}; write the partition again") from None
     if array.dtype.str != dtype or list(array.shape) != list(shape):
         raise PartitionError(f"{path}: holds {array.dtype.str} {array.shape}; the manifest says {dtype} {tuple(shape)}")
     return array
@@ -424,5 +420,5 @@ def sha256_of(array: np.ndarray) -> str:
 
 def sha256_of_file(path: Path) -> str:
     """Return the SHA-256 of a file, 64 hex digits."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

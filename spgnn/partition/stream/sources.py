@@ -18,8 +18,8 @@ from ...config import TableConfig
 from ...data.readers.binary import DTYPES
 from ...data.readers.frames import is_parquet, open_parquet
 from ...data.readers.heads import ENDINGS, Head, edge_chunks, edge_columns, read_head
-from ...data.readers.npz import npy_layout
-from ...data.readers.text import text_bytes_bound, without_packing
+from ...data.readers.npz import npy_layout, read_npy
+from ...data.readers.text import opened, text_bytes_bound, without_packing
 from ...errors import FormatError, InputError, UsageError, is_integer, nearest
 from ...graph import Graph
 
@@ -113,7 +113,7 @@ def _format_of(path: Path) -> str:
 
 def _file(path: Path, format: str | None) -> EdgeStream:
     format = format or ("parquet" if is_parquet(path) else _format_of(path))
-    if not path.is_file() and format != "parquet":
+    if not path.exists() and format != "parquet":
         raise InputError(f"{path}: no such file")
     if format == "text":
         return EdgeStream(
@@ -128,11 +128,8 @@ def _file(path: Path, format: str | None) -> EdgeStream:
         offset, shape, dtype, is_fortran = npy_layout(path)
         if not is_fortran and len(shape) == 2 and shape[1] == 2 and dtype in PAIRS:
             return _pairs(path, dtype, offset, shape[0])
-        order = "F" if is_fortran else "C"
         is_empty = not math.prod(shape)
-        return _array(
-            np.zeros(shape, dtype) if is_empty else np.memmap(path, dtype, "r", offset, shape, order), str(path)
-        )
+        return _array(np.zeros(shape, dtype) if is_empty else read_npy(path, mmap=True), str(path))
     if format == "parquet":
         return EdgeStream(str(path), lambda: _parquet(path))
     raise FormatError(
@@ -151,8 +148,10 @@ def _pairs(path: Path, dtype: np.dtype, offset: int = 0, n_edges: int | None = N
         n_edges = size // (2 * dtype.itemsize)
 
     def chunks():
+        if not n_edges:
+            return
         buffer = np.empty((CHUNK, 2), dtype)
-        with open(path, "rb", buffering=0) as file:
+        with opened(path) as file:
             file.seek(offset)
             left = n_edges
             while left:

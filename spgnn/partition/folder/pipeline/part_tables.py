@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
+from ....atomic import open_regular
 from ....data.readers.make_graph import are_numbers, as_float, checked_parts, read_labels, roles_of
 from ....data.readers.npz import is_zip, npy_layout, open_npz, shape_of
 from ....errors import FormatError, InputError
@@ -40,7 +41,8 @@ class NpyRows:
         return rows.reshape(m, *tail)
 
     def _values(self, start: int, count: int) -> np.ndarray:
-        values = np.fromfile(self.path, self.dtype, count, offset=self.offset + start * self.dtype.itemsize)
+        with open_regular(self.path) as file:
+            values = np.fromfile(file, self.dtype, count, offset=self.offset + start * self.dtype.itemsize)
         if len(values) != count:
             raise InputError(f"{self.path}: ends before value {start + count}; was it cut while it was read?")
         return values
@@ -213,7 +215,7 @@ def check_rows(table: Dense | Sparse, n_nodes: int, why: str) -> None:
 
 def _existing(what: str, source) -> Path:
     path = Path(source)
-    if not path.is_file():
+    if not path.exists():
         raise InputError(f"{path}: no such file; expected the {what} as .npy{' or .npz' if what == 'features' else ''}")
     if what != "features" and is_zip(path):
         raise FormatError(f"{path}: is an .npz; expected the {what} as .npy")

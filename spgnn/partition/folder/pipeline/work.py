@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from ....atomic import sync, write_text
+from ....atomic import read_regular, sync, write_text
 from ....errors import ResourceError
 
 
@@ -104,7 +104,7 @@ class WorkFolder:
 
 def _read(path: Path) -> dict | None:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(read_regular(path))
     except (OSError, ValueError):
         return None
     return value if isinstance(value, dict) else None

@@ -24,8 +24,9 @@ def operator_of(D):
     A = csr_of(sp.csr_array(D))
     at = sp.csr_array(D)
     at.data = np.arange(1, at.nnz + 1, dtype=np.int64)
-    order_e = sp.csr_array(at.T).data - 1
-    return NormedBlock(A, csr_of(sp.csr_array(D.T)), order_e)
+    T = sp.csr_array(at.T)
+    flipped = T.indptr.astype(np.int64), T.indices.astype(np.int32), T.data - 1
+    return NormedBlock(A, lambda: flipped)
 
 
 def csr_of(A):

@@ -21,30 +21,18 @@ struct Block {
 };
 
 struct Neighbourhood {
-    std::vector<int32_t> local;          // (N,) of each node: its row, NOBODY, or FOUND but not yet numbered
+    std::vector<int32_t> local;          // (N,) of each node: its row, or NOBODY
+    std::vector<uint64_t> bits;          // (N,) bits of nodes that were just picked, zero elsewhere
+    std::vector<uint8_t> touched;        // which runs of WORDS words have bits
     std::vector<int32_t> nodes;          // in the order of their rows: hop after hop, ascending within a hop
-    std::vector<int32_t> fresh, spare;   // of the next hop
-    std::vector<int64_t> hops;           // the first row of each hop
+    std::vector<int64_t> hops;           // the first row of each hop, and that after the last
     std::vector<int64_t> indptr, place;  // of the nonzeros of a block in the order of A; at least as long
     std::vector<int32_t> column;         // their nodes, then their rows
-    std::vector<int64_t> at;             // where the next nonzero of each hop goes
     std::vector<Block> blocks;           // the last layer first
 };
 
-constexpr int32_t NOBODY = -1, FOUND = -2;
-
-// Sorts by 11 bits at a time; all values are below `end`.
-static void sort_ids(std::vector<int32_t>& ids, std::vector<int32_t>& spare, int64_t end) {
-    if (ids.size() < 512) return std::sort(ids.begin(), ids.end());
-    spare.resize(ids.size());
-    for (int shift = 0; end >> shift; shift += 11) {
-        size_t at[2049] = {};
-        for (const int32_t id : ids) ++at[(id >> shift & 2047) + 1];
-        for (int k = 0; k < 2048; ++k) at[k + 1] += at[k];
-        for (const int32_t id : ids) spare[at[id >> shift & 2047]++] = id;
-        ids.swap(spare);
-    }
-}
+constexpr int32_t NOBODY = -1;
+constexpr size_t WORDS = 64;  // 4,096 nodes
 
 class Blocks {
   public:
@@ -81,6 +69,8 @@ class Blocks {
              uint64_t index) const {
         const int64_t N = indptr.size() - 1;
         w.local.resize(size_t(N), NOBODY);
+        w.touched.resize(size_t(N) / (64 * WORDS) + 1);
+        w.bits.resize(w.touched.size() * WORDS);
         w.nodes.clear();
         for (int64_t row = 0; row < count; ++row) {
             const bool ascends = row ? targets[row] > targets[row - 1] : targets[row] >= 0;
@@ -88,7 +78,7 @@ class Blocks {
             w.local[size_t(targets[row])] = int32_t(row);
             w.nodes.push_back(int32_t(targets[row]));
         }
-        w.hops.assign(1, 0);
+        w.hops.assign({0, count});
         w.blocks.clear();
         if (is_poisson)
             add_layers(w, Poisson(seed, stream, index));
@@ -103,32 +93,28 @@ class Blocks {
             Block block;
             block.n = int64_t(w.nodes.size());
             pick_neighbours(w, block, pick, *fanout);
-            w.hops.push_back(block.n);
-            sort_ids(w.fresh, w.spare, indptr.size() - 1);
-            for (const int32_t v : w.fresh) {
-                w.local[size_t(v)] = int32_t(w.nodes.size());
-                w.nodes.push_back(v);
-            }
+            add_hop(w);
             block.m = int64_t(w.nodes.size());
             number_columns(w, block);
             w.blocks.push_back(std::move(block));
         }
     }
 
-    // The nonzeros of each row that are taken, and the nodes among them that no row has yet.
+    // The nonzeros of each row that are taken, and bits of their nodes.
     template <class Pick>
     void pick_neighbours(Neighbourhood& w, Block& block, Pick& pick, int64_t fanout) const {
         const int64_t *p = indptr.data(), n = block.n;
-        const int32_t* j = indices.data();
+        const int32_t *j = indices.data(), *node = w.nodes.data();
+        uint64_t* bits = w.bits.data();
+        uint8_t* touched = w.touched.data();
         int64_t e = 0;
-        w.fresh.clear();
         w.indptr.resize(size_t(n) + 1);
         w.indptr[0] = 0;
         for (int64_t row = 0; row < n; ++row) {
-            if (row + 16 < n) __builtin_prefetch(p + w.nodes[row + 16]);
-            if (row + 4 < n) __builtin_prefetch(j + p[w.nodes[row + 4]]);
-            const int64_t begin = p[w.nodes[row]];
-            const int32_t degree = int32_t(p[w.nodes[row] + 1] - begin);
+            if (row + 2 * ROWS_AHEAD < n) __builtin_prefetch(p + node[row + 2 * ROWS_AHEAD]);
+            if (row + ROWS_AHEAD < n) prefetch_row(p, j, node[row + ROWS_AHEAD]);
+            const int64_t begin = p[node[row]];
+            const int32_t degree = int32_t(p[node[row] + 1] - begin);
             if (int64_t(w.place.size()) < e + degree) {  // room for all, as LABOR may take them
                 w.place.resize(size_t(2 * (e + degree)));
                 w.column.resize(w.place.size());
@@ -136,49 +122,62 @@ class Blocks {
             int64_t* place = w.place.data();
             int32_t* column = w.column.data();
             pick(j + begin, degree, fanout, [&](int32_t k) {
+                const int32_t v = j[begin + k];
                 place[e] = begin + k;
-                column[e++] = j[begin + k];
+                column[e++] = v;
+                bits[v >> 6] |= uint64_t(1) << (v & 63);
+                touched[size_t(v) / (64 * WORDS)] = 1;
             });
             w.indptr[row + 1] = e;
             block.is_scaled |= fanout != ALL && degree > fanout;
         }
-        for (int64_t k = 0; k < e; ++k) {
-            const int32_t v = w.column[size_t(k)];
-            if (w.local[size_t(v)] != NOBODY) continue;
-            w.local[size_t(v)] = FOUND;
-            w.fresh.push_back(v);
+    }
+
+    // Gives rows to the nodes that were picked and have none, ascending.
+    static void add_hop(Neighbourhood& w) {
+        int32_t* local = w.local.data();
+        for (size_t run = 0; run < w.touched.size(); ++run) {
+            if (!w.touched[run]) continue;
+            size_t k = w.nodes.size();
+            w.nodes.resize(k + 64 * WORDS);
+            for (size_t word = run * WORDS; word < (run + 1) * WORDS; ++word) {
+                for (uint64_t left = w.bits[word]; left; left &= left - 1) {
+                    const int32_t v = int32_t(word * 64) + __builtin_ctzll(left);
+                    const bool is_fresh = local[v] == NOBODY;
+                    w.nodes[k] = v;
+                    local[v] = is_fresh ? int32_t(k) : local[v];
+                    k += is_fresh;
+                }
+                w.bits[word] = 0;
+            }
+            w.nodes.resize(k);
+            w.touched[run] = 0;
         }
+        w.hops.push_back(int64_t(w.nodes.size()));
     }
 
     // Numbers the columns by the rows of their nodes and orders each row: ascending ids are ascending rows within a
     // hop, so that it only remains to put the hops one after the other.
     void number_columns(Neighbourhood& w, Block& block) const {
         const int64_t n = block.n, e = w.indptr[size_t(n)];
-        const int32_t later = int32_t(w.hops.size()) - 1;  // hops after that of the targets
-        const int64_t* starts = w.hops.data() + 1;
-        const auto hop_of = [&](int32_t column) {
-            int32_t hop = 0;
-            for (int32_t k = 0; k < later; ++k) hop += column >= starts[k];
-            return hop;
-        };
         block.indptr = Owned<int64_t>(n + 1);
-        block.indices = Owned<int32_t>(e);
-        block.place = Owned<int64_t>(e);
+        block.indices = Owned<int32_t>(e + 1);  // with room for one that does not stay
+        block.place = Owned<int64_t>(e + 1);
+        block.indices.size = block.place.size = e;
         std::copy_n(w.indptr.data(), n + 1, block.indptr.data.get());
         int32_t *column = w.column.data(), *indices = block.indices.data.get();
-        int64_t *place = w.place.data(), *places = block.place.data.get();
-        w.at.resize(size_t(later) + 2);
-        int64_t* at = w.at.data();
+        const int32_t* local = w.local.data();
+        int64_t *place = w.place.data(), *places = block.place.data.get(), to = 0;
         for (int64_t row = 0; row < n; ++row) {
             const int64_t begin = w.indptr[size_t(row)], end = w.indptr[size_t(row) + 1];
-            std::fill_n(at, later + 2, 0);
-            for (int64_t k = begin; k < end; ++k) ++at[hop_of(column[k] = w.local[size_t(column[k])]) + 1];
-            at[0] = begin;
-            for (int32_t hop = 0; hop < later; ++hop) at[hop + 1] += at[hop];
-            for (int64_t k = begin; k < end; ++k) {
-                const int64_t to = at[hop_of(column[k])]++;
-                indices[to] = column[k];
-                places[to] = place[k];
+            for (int64_t k = begin; k < end; ++k) column[k] = local[column[k]];
+            for (size_t hop = 0; to < end; ++hop) {
+                const uint32_t first = uint32_t(w.hops[hop]), rows = uint32_t(w.hops[hop + 1]) - first;
+                for (int64_t k = begin; k < end; ++k) {  // without a branch: what does not stay is written over
+                    indices[to] = column[k];
+                    places[to] = place[k];
+                    to += uint32_t(column[k]) - first < rows;
+                }
             }
         }
         if (block.is_scaled) scale_rows(w, block);

@@ -50,9 +50,15 @@ static py::array_t<int64_t> walk(const Array<int64_t>& indptr, const Array<int32
     py::gil_scoped_release release;
     Rng rng(seed, stream, index);
     for (int64_t r = 0; r < roots; ++r) node[r] = rng.below(uint32_t(N));
-    for (int64_t i = 0; i < steps * roots; ++i) {
-        const int64_t u = node[i], degree = p[u + 1] - p[u];
-        node[i + roots] = degree ? int64_t(j[p[u] + int64_t(rng.below64(uint64_t(degree)))]) : u;
+    std::vector<int64_t> place(static_cast<size_t>(roots));
+    for (int64_t* from = node; from < node + steps * roots; from += roots) {
+        for (int64_t r = 0; r < roots; ++r) {
+            if (r + 2 * ROWS_AHEAD < roots) __builtin_prefetch(p + from[r + 2 * ROWS_AHEAD]);
+            const int64_t u = from[r], degree = p[u + 1] - p[u];
+            place[size_t(r)] = degree ? p[u] + int64_t(rng.below64(uint64_t(degree))) : -1;
+            if (degree) __builtin_prefetch(j + place[size_t(r)]);
+        }
+        for (int64_t r = 0; r < roots; ++r) from[r + roots] = place[size_t(r)] < 0 ? from[r] : j[place[size_t(r)]];
     }
     return out;
 }

@@ -6,7 +6,7 @@ Shapes: N nodes, E nonzeros.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -38,8 +38,7 @@ class GraphArrays:
         self.indices = np.ascontiguousarray(A.indices, np.int32)
         self.weights = None if self.E == 0 or _are_ones(A.data) else _as_weights(A.data)
         self.signs = signs_of(A.data[:0] if self.weights is None else self.weights)
-        self._sums: dict[bool, tuple[np.ndarray, np.ndarray]] = {}
-        self._checked: set[Norm] = set()
+        self._factors: dict[Norm, tuple[np.ndarray | None, np.ndarray | None]] = {}
 
     @cached_property
     def is_symmetric(self) -> bool:
@@ -52,12 +51,6 @@ class GraphArrays:
         stores_N = ~lacks_loop(self.origin.A)
         return stores_N if stores_N.any() else None
 
-    def sums(self, has_loops: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Return the sums of the rows and of the columns of A, or of A + I, (N,) float64 each."""
-        if has_loops not in self._sums:
-            self._sums[has_loops] = _samplers.graph_sums(self.indptr, self.indices, self.weights, has_loops)
-        return self._sums[has_loops]
-
     def factors(self, how: Norm) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Return left and right with operator = diag(left) A diag(right), see spgnn.graph.factors.
 
@@ -65,12 +58,13 @@ class GraphArrays:
         """
         if how not in DIVIDES:
             return None, None
-        sums = self.sums(how in WITH_LOOPS)
-        if self.signs and how not in self._checked:
-            sizes = _samplers.graph_sums(self.indptr, self.indices, np.abs(self.weights), how in WITH_LOOPS)
-            check_sums(self.signs, how, self.weights.dtype, *zip(sums, sizes))
-            self._checked.add(how)
-        return factors(how, *sums)
+        if how not in self._factors:
+            sums_of = partial(_samplers.graph_sums, self.indptr, self.indices, has_loops=how in WITH_LOOPS)
+            sums = sums_of(weights=self.weights)
+            if self.signs:
+                check_sums(self.signs, how, self.weights.dtype, *zip(sums, sums_of(weights=np.abs(self.weights))))
+            self._factors[how] = factors(how, *sums)
+        return self._factors[how]
 
     def check_own_sums(self, norms: Iterable[Norm]) -> None:
         """Raise GraphError where operators divide by sums of a subgraph, which negative weights may make 0 or less."""

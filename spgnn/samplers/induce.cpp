@@ -89,6 +89,8 @@ static int64_t find(const int64_t* indptr, const int32_t* indices, const Members
     int64_t k = 0;
     ends[0] = 0;
     for (int64_t i = 0; i < m; ++i) {
+        if (i + 2 * ROWS_AHEAD < m) __builtin_prefetch(indptr + nodes[i + 2 * ROWS_AHEAD]);
+        if (i + ROWS_AHEAD < m) prefetch_row(indptr, indices, nodes[i + ROWS_AHEAD]);
         const int64_t start = indptr[nodes[i]], length = indptr[nodes[i] + 1] - start;
         found.make_room(size_t(k + length));
         int32_t *ids = found.ids.data() + k, *offsets = found.offsets.data() + k;

@@ -65,7 +65,7 @@ static bool is_symmetric(const Array<int64_t>& indptr, const Array<int32_t>& ind
 }
 
 // The transpose of a pattern (n, m): (indptr, indices, order_e), order_e the place of each nonzero in the pattern;
-// indptr and indices are None where they are those of the pattern. may_be_symmetric tries that first.
+// indptr and indices may be those of the pattern. may_be_symmetric tries that first.
 static py::tuple transpose(const Array<int64_t>& indptr, const Array<int32_t>& indices, int64_t m,
                            bool may_be_symmetric) {
     const int64_t n = indptr.size() - 1, e = indices.size(), *p = indptr.data();
@@ -78,7 +78,7 @@ static py::tuple transpose(const Array<int64_t>& indptr, const Array<int32_t>& i
             py::gil_scoped_release release;
             is_symmetric = symmetric_order(p, j, n, order);
         }
-        if (is_symmetric) return py::make_tuple(py::none(), py::none(), order_e);
+        if (is_symmetric) return py::make_tuple(indptr, indices, order_e);
     }
     py::array_t<int64_t> out_indptr(m + 1);
     py::array_t<int32_t> out_indices(e);
@@ -190,37 +190,38 @@ static py::array_t<double> column_norms(const Array<int64_t>& indptr, const Arra
     return out;
 }
 
-// left_i w_ij right_j / alpha_e scale_e of a block and the same in the order of its transpose, each rounded once.
-// left, right, alpha, scale may be None for 1; a loop that was added has alpha and scale 1.
+// left_i w_ij right_j / alpha_e scale_e of a block, each rounded once. left, right, alpha, scale may be None for 1; a
+// loop that was added has alpha and scale 1. node_m: the places of rows and columns in left and right, None: as they
+// are.
 template <class T>
-static py::tuple values(const Array<int64_t>& indptr, const Array<int32_t>& indices, const py::object& from_e,
-                        const Array<int64_t>& place_e, const py::object& weights, const py::object& left_n,
-                        const py::object& right_m, const py::object& alpha_E, const py::object& scale_e,
-                        const Array<int64_t>& order_e) {
-    const int64_t n = indptr.size() - 1, count = indices.size(), *p = indptr.data(), *order = order_e.data();
+static py::array_t<T> values(const Array<int64_t>& indptr, const Array<int32_t>& indices, const py::object& from_e,
+                             const Array<int64_t>& place_e, const py::object& weights, const py::object& node_m,
+                             const py::object& left_n, const py::object& right_m, const py::object& alpha_E,
+                             const py::object& scale_e) {
+    const int64_t n = indptr.size() - 1, count = indices.size(), *p = indptr.data();
     const int32_t* j = indices.data();
     const Entries entries(from_e, place_e, weights);
     const double *left = data_or_null<double>(left_n), *right = data_or_null<double>(right_m);
     const float *alpha = data_or_null<float>(alpha_E), *scale = data_or_null<float>(scale_e);
-    require(order_e.size() == count, "order_e and indices must have one length");
-    py::array_t<T> out(count), out_transposed(count);
-    T *value = out.mutable_data(), *transposed = out_transposed.mutable_data();
-    {
-        py::gil_scoped_release release;
-        for (int64_t i = 0; i < n; ++i)
-            for (int64_t e = p[i]; e < p[i + 1]; ++e) {
-                double x = entries[e];
-                if (left) x *= left[i];
-                if (right) x *= right[j[e]];
-                if (const int64_t k = entries.source(e); k >= 0) {
-                    if (alpha) x /= double(alpha[entries.place[k]]);
-                    if (scale) x *= double(scale[k]);
-                }
-                value[e] = T(x);
-            }
-        for (int64_t e = 0; e < count; ++e) transposed[e] = value[order[e]];
+    const int64_t* node = data_or_null<int64_t>(node_m);
+    py::array_t<T> out(count);
+    T* value = out.mutable_data();
+    py::gil_scoped_release release;
+    for (int64_t i = 0; i < n; ++i) {
+        const double of_row = left ? left[node ? node[i] : i] : 1.0;
+        for (int64_t e = p[i]; e < p[i + 1]; ++e) {
+            if (alpha && e + 4 * ROWS_AHEAD < count)
+                if (const int64_t k = entries.source(e + 4 * ROWS_AHEAD); k >= 0)
+                    __builtin_prefetch(alpha + entries.place[k]);
+            const int64_t k = entries.source(e);
+            double x = k < 0 ? of_row : entries.weight[entries.place[k]] * of_row;
+            if (right) x *= right[node ? node[j[e]] : j[e]];
+            if (k >= 0 && alpha) x /= double(alpha[entries.place[k]]);
+            if (k >= 0 && scale) x *= double(scale[k]);
+            value[e] = T(x);
+        }
     }
-    return py::make_tuple(out, out_transposed);
+    return out;
 }
 
 // max(C_e, 1) / max(C_v, 1) of the row v of each nonzero e.
@@ -244,10 +245,11 @@ void define_operators(py::module_& m) {
     m.def("is_symmetric", &is_symmetric, "whether the pattern of A is that of its transpose");
     m.def("transpose", &transpose, "(indptr, indices, order_e) of the transpose of a pattern");
     m.def("block_sums", &block_sums, "sums of the rows and columns of a block");
-    m.def("graph_sums", &graph_sums, "sums of the rows and columns of A, or of A + I");
+    m.def("graph_sums", &graph_sums, "sums of the rows and columns of A, or of A + I", py::arg("indptr"),
+          py::arg("indices"), py::arg("weights"), py::arg("has_loops"));
     m.def("column_norms", &column_norms, "squared norms of the columns of diag(left) (A + I) diag(right)");
-    m.def("values32", &values<float>, "values of a block and of its transpose, float32");
-    m.def("values64", &values<double>, "values of a block and of its transpose, float64");
+    m.def("values32", &values<float>, "values of a block, float32");
+    m.def("values64", &values<double>, "values of a block, float64");
 }
 
 }  // namespace spgnn

@@ -1,4 +1,4 @@
-"""From a pattern of drawn nonzeros to the operators of its normalisations, each with its transpose.
+"""From a pattern of drawn nonzeros to the operators of its normalisations; their transpose is made when it is first read.
 
 Shapes: m input rows and n output rows of a block, e its nonzeros; N nodes and E nonzeros of the graph.
 """
@@ -6,6 +6,7 @@ Shapes: m input rows and n output rows of a block, e its nonzeros; N nodes and E
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache, partial
 
 import numpy as np
 
@@ -20,23 +21,20 @@ from .sample import Csr, NormedBlock, Pattern
 class _Block:
     """A pattern, or the pattern and its diagonal, with its transpose: what the normalisations of a block share.
 
-    from_e   (e,) int64, the place of a nonzero in the pattern, -1 for a loop that was added; None: the same place.
-    order_e  (e,) int64, the place of each nonzero of the transpose.
+    from_e  (e,) int64, the place of a nonzero in the pattern, -1 for a loop that was added; None: the same place.
     """
 
     def __init__(self, pattern: Pattern, indptr, indices, from_e, may_be_symmetric: bool):
         self.pattern, self.indptr, self.indices, self.from_e = pattern, indptr, indices, from_e
-        flipped = _samplers.transpose(indptr, indices, pattern.shape[1], may_be_symmetric)
-        self.order_e = flipped[2]
-        self.flipped = (indptr, indices) if flipped[0] is None else flipped[:2]
+        self.flip = cache(partial(_samplers.transpose, indptr, indices, pattern.shape[1], may_be_symmetric))
 
     def sums(self, graph: GraphArrays) -> tuple[np.ndarray, np.ndarray]:
         """Return the sums of the rows (n,) and of the columns (m,), float64."""
         m, place_e = self.pattern.shape[1], self.pattern.place_e
         return _samplers.block_sums(self.indptr, self.indices, m, self.from_e, place_e, graph.weights)
 
-    def operator(self, values_e=None, flipped_e=None) -> NormedBlock:
-        return NormedBlock(Csr(self.indptr, self.indices, values_e), Csr(*self.flipped, flipped_e), self.order_e)
+    def operator(self, values_e=None) -> NormedBlock:
+        return NormedBlock(Csr(self.indptr, self.indices, values_e), self.flip)
 
 
 def operators(
@@ -75,14 +73,17 @@ def operators(
         if how == "loops" or (how == "none" and is_plain):
             made[how] = block.operator()
             continue
-        left_n, right_m = _factors(graph, block, node_m, how, is_full)
-        values = make(
-            block.indptr, block.indices, block.from_e, pattern.place_e, graph.weights, left_n, right_m, alpha_E,
-            pattern.scale_e, block.order_e,
+        if is_full:
+            left, right = graph.factors(how)
+        else:
+            left, right = factors(how, *block.sums(graph)) if how in DIVIDES else (None, None)
+        values_e = make(
+            block.indptr, block.indices, block.from_e, pattern.place_e, graph.weights, node_m if is_full else None,
+            left, right, alpha_E, pattern.scale_e,
         )  # fmt: skip
         if has_loops and pattern.scale_e is not None:
-            values = _without_stored_loops(graph, block, node_m, *values)
-        made[how] = block.operator(*values)
+            _drop_stored_loops(graph, block, node_m, values_e)
+        made[how] = block.operator(values_e)
     return made
 
 
@@ -103,18 +104,8 @@ def _block(pattern: Pattern, has_loops: bool, other: _Block | None, may_be_symme
     return _Block(pattern, *(looped or (pattern.indptr, pattern.indices, None)), may_be_symmetric)
 
 
-def _without_stored_loops(graph: GraphArrays, block: _Block, node_m: np.ndarray, values_e, flipped_e):
-    """Return the values with 0 for loops that were added where A has one, which was not drawn."""
-    if graph.stores_loop_N is None or block.from_e is None:
-        return values_e, flipped_e
-    row_e = np.repeat(np.arange(block.pattern.shape[0]), np.diff(block.indptr))
-    values_e[(block.from_e < 0) & graph.stores_loop_N[node_m[row_e]]] = 0
-    return values_e, values_e[block.order_e]
-
-
-def _factors(graph: GraphArrays, block: _Block, node_m: np.ndarray, how: Norm, is_full: bool):
-    if not is_full:
-        return factors(how, *block.sums(graph)) if how in DIVIDES else (None, None)
-    left_N, right_N = graph.factors(how)
-    n = block.pattern.shape[0]
-    return (None if left_N is None else left_N[node_m[:n]]), (None if right_N is None else right_N[node_m])
+def _drop_stored_loops(graph: GraphArrays, block: _Block, node_m: np.ndarray, values_e: np.ndarray) -> None:
+    """Set the values to 0 of loops that were added where A has one, which was not drawn."""
+    if graph.stores_loop_N is not None and block.from_e is not None:
+        row_e = np.repeat(np.arange(block.pattern.shape[0]), np.diff(block.indptr))
+        values_e[(block.from_e < 0) & graph.stores_loop_N[node_m[row_e]]] = 0

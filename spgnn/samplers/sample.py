@@ -5,8 +5,9 @@ Shapes: N nodes and E nonzeros of the graph; m input rows and n output rows of a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -70,16 +71,26 @@ class Csr:
     values: np.ndarray | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class NormedBlock:
-    """A block of one normalisation, (n, m), and its transpose.
+    """A block of one normalisation, (n, m), and its transpose, which is made when it is first read.
 
-    order_e  (e,) int64, the place in A of each nonzero of the transpose.
+    flip  returns indptr, indices and order_e of the transpose, the same arrays each time.
     """
 
     A: Csr
-    transposed: Csr
-    order_e: np.ndarray
+    flip: Callable[[], tuple[np.ndarray, np.ndarray, np.ndarray]]
+
+    @property
+    def order_e(self) -> np.ndarray:
+        """The place in A of each nonzero of the transpose, (e,) int64."""
+        return self.flip()[2]
+
+    @cached_property
+    def transposed(self) -> Csr:
+        """A' (m, n)."""
+        indptr, indices, order_e = self.flip()
+        return Csr(indptr, indices, None if self.A.values is None else self.A.values[order_e])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,6 +16,14 @@ struct Weights {
     const double* twice;
 };
 
+constexpr int64_t ROWS_AHEAD = 8;  // rows by which reads are prefetched
+
+// Prefetches the first four cache lines of a row of A. Its entry of indptr is read, and has to be in the cache.
+inline void prefetch_row(const int64_t* indptr, const int32_t* indices, int64_t row) {
+    const int64_t end = indptr[row + 1] < indptr[row] + 64 ? indptr[row + 1] : indptr[row] + 64;
+    for (int64_t e = indptr[row]; e < end; e += 16) __builtin_prefetch(indices + e);
+}
+
 void define_induce(py::module_& m);
 void define_operators(py::module_& m);
 void define_draws(py::module_& m);

@@ -20,7 +20,7 @@ import torch
 from ..config.names import Norm
 from ..cost.schedule import keeps_sparse
 from ..errors import ShapeError, UsageError
-from ..samplers import NormedBlock, Subgraph
+from ..samplers import Csr, NormedBlock, Subgraph
 from .dropout import Key
 from .features import SparseRows
 from .ghosts import ColumnBlock
@@ -242,12 +242,12 @@ def _other_number(blocks: int, layers: int, is_last: bool = True) -> UsageError:
 
 
 def _local_csr(made: NormedBlock, block: Block) -> LocalCSR:
-    """Return an operator of a subgraph, with its transpose, over its arrays."""
-    of = np.float64 if block.dtype == torch.float64 else np.float32
-    A, T = made.A, made.transposed
-    values, transposed = (None if M.values is None else M.values.astype(of, copy=False) for M in (A, T))
-    how = {"dtype": block.dtype, "threads": block.threads, "is_fixed": False}
-    of_transpose = LocalCSR.trusted(block.shape[::-1], T.indptr, T.indices, transposed, **how)
-    return LocalCSR.trusted(
-        block.shape, A.indptr, A.indices, values, transposed=of_transpose, order=made.order_e, **how
-    )
+    """Return an operator of a subgraph over its arrays; its transpose is made when a gradient needs it."""
+    shape, dtype, threads = block.shape, block.dtype, block.threads  # not the block, which holds what is returned
+    of = np.float64 if dtype == torch.float64 else np.float32
+
+    def csr(M: Csr, shape: tuple[int, int], flip=None) -> LocalCSR:
+        values = None if M.values is None else M.values.astype(of, copy=False)
+        return LocalCSR.trusted(shape, M.indptr, M.indices, values, dtype, threads, flip, is_fixed=False)
+
+    return csr(made.A, shape, lambda: (csr(made.transposed, shape[::-1]), made.order_e))

@@ -80,10 +80,10 @@ def test_blocks_are_parts_of_the_graph(kind, name, fanout):
                 np.testing.assert_allclose(pattern.scale_e, scale_n[row_e].astype(np.float32), rtol=1e-7)
 
 
-@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("name", [*GRAPHS, "10,000 nodes"])
 @pytest.mark.parametrize("kind", [Neighbour, Labor])
 def test_blocks_of_all_neighbours_are_scipys_submatrices(kind, name):
-    graph = GRAPHS[name]
+    graph = GRAPHS.get(name) or random_graph(n=10_000, edges=30_000, use="undirected")
     sample = kind(graph, all_train(graph), fanout="-1,-1", batch=3).sample(0, 1)
     for pattern in sample.patterns:
         n, m = pattern.shape

@@ -11,7 +11,7 @@ from dense_model import relative
 from graphs import random_graph
 from subgraphs import blocks, induced, operator_of, subgraph_of
 
-from spgnn.samplers import Subgraph
+from spgnn.samplers import Csr, NormedBlock, Subgraph
 from spgnn.spmm.features import SparseRows
 from spgnn.spmm.kernels.buffers import BufferPool
 from spgnn.spmm.kernels.csr import LocalCSR
@@ -23,7 +23,7 @@ def test_a_trusted_block_is_the_checked_one_over_the_same_arrays():
     D = rng.standard_normal((30, 40)) * (rng.random((30, 40)) < 0.3)
     made = operator_of(D)
     T = LocalCSR.trusted((40, 30), *vars_of(made.transposed), torch.float64)
-    A = LocalCSR.trusted((30, 40), *vars_of(made.A), torch.float64, 1, T, made.order_e)
+    A = LocalCSR.trusted((30, 40), *vars_of(made.A), torch.float64, 1, lambda: (T, made.order_e))
     assert A.indptr is made.A.indptr and A.indices is made.A.indices and A.weights is made.A.values
     assert A.transposed() is T and A.transposed_places() is made.order_e
     checked = LocalCSR(sp.csr_array(D), torch.float64, 1)
@@ -44,8 +44,8 @@ def large(n=6000, degree=13):
     A = sp.random_array((n, n), density=degree / n, format="csr", rng=np.random.default_rng(0), dtype=np.float32)
     order = np.argsort(A.indices, kind="stable").astype(np.int64)
     T = sp.csr_array(A.T)
-    csr = lambda M: type(operator_of(np.eye(2)).A)(M.indptr.astype(np.int64), M.indices.astype(np.int32), M.data)
-    made = type(operator_of(np.eye(2)))(csr(A), csr(T), order)
+    flipped = T.indptr.astype(np.int64), T.indices.astype(np.int32), order
+    made = NormedBlock(Csr(A.indptr.astype(np.int64), A.indices.astype(np.int32), A.data), lambda: flipped)
     ids = np.arange(n, dtype=np.int64)
     return Subgraph(0, ids, ((n, n),), ({"gcn": made, "row": made},), ids, np.ones(n, np.float32))
 
@@ -75,6 +75,19 @@ def test_nothing_of_a_step_stays_when_the_operators_die():
         assert [ref() for ref in seen] == [None] * 3, "without the garbage collector"
     finally:
         gc.enable()
+
+
+def test_a_transpose_is_made_when_a_gradient_needs_it():
+    graph, made = random_graph(), []
+    subgraph = subgraph_of(graph, *induced(graph))
+    for how, operator in subgraph.blocks[0].items():
+        subgraph.blocks[0][how] = NormedBlock(operator.A, lambda of=operator: made.append(1) or of.flip())
+    A = SubgraphOperators(subgraph, BufferPool(), torch.float64)
+    X, W = (torch.ones(shape, dtype=torch.float64) for shape in ((25, 6), (6, 8)))
+    A.at(1).chain(X, W.requires_grad_()).sum().backward()  # A X W: the gradient of W is (A X)' G
+    assert not made
+    (A.at(1) @ X.requires_grad_()).sum().backward()
+    assert made and relative(X.grad.numpy(), A.A.to_scipy().toarray().T @ np.ones((25, 6))) < 1e-12
 
 
 def test_rows_of_a_block_have_their_original_ids():

@@ -43,7 +43,7 @@ class LocalCSR:
         self._set_types()
         weights = np.ascontiguousarray(A.data, dtype=self.numpy_dtype)
         self.weights = None if (weights == 1).all() else weights
-        self._transposed: LocalCSR | None = None
+        self._transposed: LocalCSR | Callable[[], tuple[LocalCSR, np.ndarray]] | None = None
         self._order: np.ndarray | None = None  # places of the transpose's weights in these
 
     @classmethod
@@ -55,16 +55,15 @@ class LocalCSR:
         weights: np.ndarray | None,
         dtype: torch.dtype = torch.float32,
         threads: int = 0,
-        transposed: LocalCSR | None = None,
-        order: np.ndarray | None = None,
+        flip: Callable[[], tuple[LocalCSR, np.ndarray]] | None = None,
         is_fixed: bool = True,
     ) -> LocalCSR:
         """Return a block over arrays that are a sorted CSR: nothing is checked, scanned, copied or compared.
 
-        Args: indptr      (n + 1,) int64; indices (nnz,) int32 or int64, ascending within a row.
-              weights     (nnz,) float64 for float64, else float32; None: all 1.
-              transposed  A', order  (nnz,) int64 as transposed_places returns it; None: made when first needed.
-              is_fixed    False for a matrix of one product or two, which is not worth cutting into tiles.
+        Args: indptr    (n + 1,) int64; indices (nnz,) int32 or int64, ascending within a row.
+              weights   (nnz,) float64 for float64, else float32; None: all 1.
+              flip      returns A' and the order (nnz,) int64 as transposed_places returns it; None: they are found here.
+              is_fixed  False for a matrix of one product or two, which is not worth cutting into tiles.
         """
         made = cls.__new__(cls)
         made.shape, made.dtype, made.threads = shape, dtype, threads
@@ -72,7 +71,7 @@ class LocalCSR:
             indices = indices.astype(np.int32)
         made.indptr, made.indices, made.weights = indptr, indices, weights
         made._set_types()
-        made._transposed, made._order = transposed, order
+        made._transposed, made._order = flip, None
         made.may_tile &= is_fixed
         return made
 
@@ -97,6 +96,8 @@ class LocalCSR:
 
     def transposed(self) -> LocalCSR:
         """Return A' as a LocalCSR: A itself where A is symmetric."""
+        if callable(self._transposed):
+            self._transposed, self._order = self._transposed()
         if self._transposed is None:
             self._transposed = (
                 self if equals_transpose(self) else LocalCSR(self.to_scipy().T.tocsr(), self.dtype, self.threads)
@@ -105,6 +106,8 @@ class LocalCSR:
 
     def transposed_places(self) -> np.ndarray:
         """Return the place in A of each nonzero of A', (nnz,) int64."""
+        if callable(self._transposed):
+            self.transposed()
         if self._order is None:
             places = sp.csr_array((np.arange(self.nnz), self.indices, self.indptr), shape=self.shape).T.tocsr().data
             self._order = places.astype(np.int64, copy=False)

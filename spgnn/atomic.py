@@ -97,7 +97,7 @@ def check_replaceable(folder: Path, names: tuple[str, ...]) -> None:
     for entry in sorted(folder.iterdir()):
         if not entry.name.startswith(".") and not any(fnmatchcase(entry.name, name) for name in names):
             raise UsageError(
-                f"{folder}: is not replaced, as {entry.name} in it would be lost; move that, or name another folder"
+                f"{folder}: is not replaced: {entry.name} in it would be lost; move that, or name another folder"
             )
 
 

@@ -87,9 +87,7 @@ def train_nodes(graph: Graph, split: str, seed: int) -> np.ndarray:
     """
     split_N = given_split(graph.name, graph.split, split)
     if split_N is None and graph.y is None:
-        raise GraphError(
-            f"{graph.name} has neither a split nor labels, and row pruning needs training nodes; omit --prune"
-        )
+        raise GraphError(f"{graph.name} has no split and no labels, and row pruning needs training nodes; omit --prune")
     if split_N is None:
         split_N = random_split(graph.y, seed)
     return split_N == 0 if graph.y is None else (split_N == 0) & labelled(graph.y)

@@ -137,9 +137,7 @@ def method_of(text: str) -> tuple[str, dict]:
     for option in given:
         key, equals, value = option.partition("=")
         if not (key and equals and value):
-            raise UsageError(
-                f"method {text!r}: {option!r} is no option; expected NAME:KEY=VALUE, such as metis:objective=vol"
-            )
+            raise UsageError(f"method {text!r}: {option!r} is no option; expected KEY=VALUE, such as objective=vol")
         try:
             options[key] = ast.literal_eval(value)
         except (ValueError, SyntaxError):

@@ -194,9 +194,7 @@ def _input_of(graph: Graph, widths, model, keep: bool, sparse_input: bool | None
     """Return what a Setting has of X, whether A X and its ghost rows are cached, and the columns of edge attributes."""
     features = widths[0] if widths else graph.n_features or _first_width(model)
     if not features:
-        raise UsageError(
-            f"{graph.name} has no features, and the first layer of a model reads them; give widths instead"
-        )
+        raise UsageError(f"{graph.name} has no features, which the first layer of a model reads; give widths instead")
     if sparse_input is None:
         sparse_input = sp.issparse(graph.X) and features == graph.n_features
     if keep and sparse_input and keep_sparse is None:

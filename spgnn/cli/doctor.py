@@ -99,7 +99,7 @@ def _speed(machine: Machine, guessed: list[str], size: int) -> list[Check]:
     rates = f"float32 {m.gemm_float32 / 1e9:.3g}, float64 {m.gemm_float64 / 1e9:.3g}, bfloat16 {m.gemm_bfloat16 / 1e9:.3g} GFLOP/s per rank"
     slow = m.gemm_bfloat16 < m.gemm_float32
     checks.append(
-        Check("dense products", "ok", rates + ("; --dtype bfloat16 only saves memory and bytes here" if slow else ""))
+        Check("dense products", "ok", rates + ("; --dtype bfloat16 saves memory and bytes alone" if slow else ""))
     )
     found = f"rows at {m.spmm_cached / 1e9:.3g} GB/s from the cache, {m.spmm_memory / 1e9:.3g} GB/s from memory, {1e9 * m.nonzero_s:.2g} ns per nonzero"
     checks.append(Check("sparse products", "ok", found))

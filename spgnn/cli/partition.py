@@ -119,9 +119,7 @@ def _out_of_core(graph: str, config: PartitionConfig) -> dict:
                 hops=config.hops, n_nodes=config.nodes or None, relabel=config.relabel, progress=progress, note=progress.note, antisymmetric=flipped, **files,
             )  # fmt: skip
     except KeyboardInterrupt:
-        say(
-            f"{config.out}: interrupted; run the same command to continue, or remove .{Path(config.out).name}.partial next to it"
-        )
+        say(f"{config.out}: interrupted; continue by the same command, or remove .{Path(config.out).name}.partial")
         raise
     return report | {"peak_rss_mb": peak_rss_mb(), "out": config.out}
 
@@ -133,9 +131,7 @@ def _in_memory(graph: str, config: PartitionConfig, choices: list[tuple[int, str
 
     for name in ("nodes", "relabel", "edge_features", "antisymmetric"):
         if getattr(config, name) != getattr(PartitionConfig(), name):
-            convert = (
-                "; in memory it is an option of `spgnn convert`" if name in ("edge_features", "antisymmetric") else ""
-            )
+            convert = "; or give it to `spgnn convert`" if name in ("edge_features", "antisymmetric") else ""
             raise UsageError(f"{flag(name)} requires --memory{convert}")
     options = {
         name: getattr(config, name) for name in OPTIONS if getattr(config, name) != getattr(PartitionConfig(), name)
@@ -144,9 +140,7 @@ def _in_memory(graph: str, config: PartitionConfig, choices: list[tuple[int, str
     for name, value in options.items():
         for _, method in choices:
             if method not in OPTIONS[name]:
-                raise UsageError(
-                    f"--{name} {value} is an option of --method {' or '.join(OPTIONS[name])}; {method} has none"
-                )
+                raise UsageError(f"--{name} {value} is for --method {' or '.join(OPTIONS[name])}; {method} has none")
     if config.out:
         check_free(Path(config.out))  # before the work
     loaded = load(graph, config.format, config.features, config.labels, config.split).with_edges(config.edges)

@@ -49,9 +49,7 @@ def report(runs: tuple[str, ...], out: str, pictures: str, k: int | None, as_jso
     paths = [Path(run) for run in runs]
     for path in paths:
         if not path.exists():
-            raise InputError(
-                f"{path}: no such file or folder; expected what `spgnn train --out` or `spgnn measure --json` wrote"
-            )
+            raise InputError(f"{path}: no such file or folder; expected one of `spgnn train --out` or `measure --json`")
     is_study = len(paths) == 1 and not paths[0].is_dir()
     if is_study:
         found = study_report.read_study(paths[0])

@@ -91,7 +91,5 @@ def _function(made: str) -> Callable:
     spec.loader.exec_module(module)
     function = getattr(module, name, None)
     if not callable(function):
-        raise UsageError(
-            f"{made}: {file} has no function {name!r}; expected one of (f_in, n_classes) that returns a model"
-        )
+        raise UsageError(f"{made}: {file} has no function {name!r}; expected one of (f_in, n_classes), of a model")
     return function

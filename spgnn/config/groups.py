@@ -5,33 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from . import names
 from .fields import Gone, option
-from .names import (
-    SAMPLERS,
-    Activation,
-    Aggregator,
-    Attention,
-    Combine,
-    Correction,
-    Device,
-    Dtype,
-    Duplicates,
-    Edges,
-    Evaluation,
-    Jump,
-    LayerNorm,
-    Metric,
-    Mode,
-    Norm,
-    Normalise,
-    NumberLoss,
-    Order,
-    Prune,
-    Schedule,
-    Scheme,
-    Sync,
-    Wire,
-)  # fmt: skip
 
 MOST_SEED, MOST_THREADS, MOST_BALANCE = 2**63 - 1, 1024, 1e6
 MOST_HOPS = 127  # of a halo, which counts them in a byte
@@ -67,7 +42,7 @@ class TableConfig:
     id: str = option("", "column of ids in tables of nodes", metavar="COLUMN")
     one_hot: str = option("", "text columns, a feature for each value", metavar="COLUMNS")
     missing: Literal["refuse", "zero", "mean"] = option("refuse", "features without a value")
-    duplicates: Duplicates = option("auto", "edges there twice; auto: sums of weights")
+    duplicates: names.Duplicates = option("auto", "edges there twice; auto: sums of weights")
     edge_features: str = option("", "columns of edges; or a .npy, a row per edge", metavar="COLUMNS|FILE")
     antisymmetric: str = option("", "of these, those that a reverse edge negates", metavar="COLUMNS")
     combine: Literal["refuse", "sum", "max", "mean"] = option("refuse", "weights of two directions")
@@ -78,7 +53,7 @@ class EdgesConfig:
     """In which direction edges are used."""
 
     heading = "Graph"
-    edges: Edges = option("auto", "in: a node reads those that point to it", metavar="auto|both|in|out")
+    edges: names.Edges = option("auto", "in: a node reads those that point to it", metavar="auto|both|in|out")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +61,7 @@ class OperatorConfig:
     """What a layer multiplies with."""
 
     heading = "Graph"
-    operator: Literal["auto", Norm] = option("auto", "normalisation of A; auto: the model's")
+    operator: Literal["auto", names.Norm] = option("auto", "normalisation of A; auto: the model's")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,17 +90,17 @@ class ModelConfig:
     layers: int = option(2, "number of layers", low=1, high=1000)
     dropout: float = option(0.0, "probability to zero an input of a layer", low=0, high=0.999)
     input_dropout: bool = option(True, "dropout acts on the features too")
-    act: Activation = option("relu", "activation of the hidden layers")
-    norm: LayerNorm = option("none", "normalisation of hidden activations")
+    act: names.Activation = option("relu", "activation of the hidden layers")
+    norm: names.LayerNorm = option("none", "normalisation of hidden activations")
     residual: bool = option(False, "residual connections where widths agree")
     bias: bool = option(True, "layers have a bias")
-    jump: Jump = option("none", "the last layer reads all layers, joined")
+    jump: names.Jump = option("none", "the last layer reads all layers, joined")
     classifier: bool = option(False, "a dense layer after the last layer")
-    aggregator: Aggregator = option("mean", "how sage joins neighbours")
-    combine: Combine = option("add", "how sage joins a node and its neighbours")
+    aggregator: names.Aggregator = option("mean", "how sage joins neighbours")
+    combine: names.Combine = option("add", "how sage joins a node and its neighbours")
     heads: int = option(8, "heads of a hidden layer of gat", low=1, high=1024)
     heads_out: int = option(1, "heads of the last layer of gat, averaged", low=1, high=1024)
-    attention: Attention = option("v1", "v1: GAT; v2: GATv2")
+    attention: names.Attention = option("v1", "v1: GAT; v2: GATv2")
     attention_dropout: float = option(0.0, "probability to drop an edge of a head", low=0, high=0.999)
     powers: int = option(0, "powers of A that are used; 0: see below", low=0, high=1000)
     teleport: float = option(0.1, "share of the input in a step, appnp, gcnii", low=0, high=1)
@@ -141,7 +116,7 @@ class PrecisionConfig:
     """The type that a model computes in."""
 
     heading = "Model"
-    dtype: Dtype = option("float32", "type of the activations")
+    dtype: names.Dtype = option("float32", "type of the activations")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,8 +129,8 @@ class OptimiserConfig:
     optimizer: Literal["adam", "adamw", "sgd"] = option("adam", "update rule")
     weight_decay: float = option(0.0, "L2 penalty; of adamw the decay", low=0, high=1e30)
     decay_layers: Literal["all", "first"] = option("all", "layers that weight decay acts on")
-    loss: Literal["auto", NumberLoss] = option("auto", "of numbers; auto: mse", metavar="auto|mse|mae|huber")
-    metric: Literal["auto", Metric] = option("auto", "score that decides: accuracy, micro_f1, r2", metavar="NAME")
+    loss: Literal["auto", names.NumberLoss] = option("auto", "of numbers; auto: mse", metavar="auto|mse|mae|huber")
+    metric: Literal["auto", names.Metric] = option("auto", "score that decides: accuracy, micro_f1, r2", metavar="NAME")
     patience: int = option(0, "stop after N epochs without progress; 0: never", low=0)
 
 
@@ -164,7 +139,7 @@ class ModeConfig:
     """What a training step is."""
 
     heading = "Training"
-    mode: Mode = option("full", "average: of models of parts")
+    mode: names.Mode = option("full", "average: of models of parts")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,14 +147,14 @@ class SamplerConfig:
     """Subgraphs on which a step trains. Each sampler has some of these options, see spgnn.samplers."""
 
     heading = "Subgraphs"
-    sampler: str = option("none", "train on subgraphs of it", metavar="|".join(("none", *SAMPLERS)))
+    sampler: str = option("none", "train on subgraphs of it", metavar="|".join(("none", *names.SAMPLERS)))
     budget: int = option(8000, "nodes drawn: node, edge, walk, frontier", low=1)
     frontier: int = option(1000, "nodes in the frontier at a time", low=1)
     walk: int = option(2, "steps of a random walk", low=1, high=10_000)
     fanout: str = option("25,10", "neighbours per layer, input layer first", metavar="N,N")
     batch: int = option(0, "targets, 0: 512; of cluster: parts, 0: 20", low=0)
     class_balance: float = option(0.0, "share of targets per epoch, rare classes first", low=0, high=1)
-    normalise: Normalise = option("auto", "undo uneven draws: both, loss, aggregator")
+    normalise: names.Normalise = option("auto", "undo uneven draws: both, loss, aggregator")
     coverage: float = option(50.0, "times a node is drawn to learn how often", low=0.1, high=1e6)
     subgraphs: int = option(1, "subgraphs per step, over all ranks", low=1)
     sampler_threads: int = option(1, "threads that draw ahead", low=1, high=MOST_THREADS, per_rank=True)
@@ -200,9 +175,9 @@ class AverageConfig:
 
     heading = "With --mode average"
     interval: int = option(1, "epochs from one average to the next", low=1)
-    sync: Sync = option("weights", "gradients: averaged before every update")
-    correct: Correction = option("none", "drift: follow whole-graph gradients")
-    evaluation: Evaluation = option("auto", "layerwise: one part in memory at a time")
+    sync: names.Sync = option("weights", "gradients: averaged before every update")
+    correct: names.Correction = option("none", "drift: follow whole-graph gradients")
+    evaluation: names.Evaluation = option("auto", "layerwise: one part in memory at a time")
     memory: str = option("", "memory of a rank, such as 2GB [its share]", metavar="SIZE", heading="Hardware")
     gone = {
         "moments": Gone("average", "Adam's moments are averaged with the weights"),
@@ -258,14 +233,14 @@ class ScheduleConfig:
     """The order of products, and what is computed once: as options of a command."""
 
     heading = "Schedule"
-    schedule: Schedule = option("auto", "plain: A H before H W, A X not cached")
+    schedule: names.Schedule = option("auto", "plain: A H before H W, A X not cached")
     gone = {
         "order": Gone("auto", "use --schedule plain, which does not cache A X either", may_change=True),
         "keep": Gone(True, "use --schedule plain, which multiplies A H first too", may_change=True),
     }
 
     @property
-    def order(self) -> Order:
+    def order(self) -> names.Order:
         """The keyword of `distribute`, see ProductConfig."""
         return "spmm_first" if self.schedule == "plain" else "auto"
 
@@ -280,7 +255,7 @@ class ProductConfig:
     """The order of products, and what is computed once: as keywords of `distribute`."""
 
     heading = "Schedule"
-    order: Order = option("auto", "auto: send the narrower of H and H W")
+    order: names.Order = option("auto", "auto: send the narrower of H and H W")
     keep: bool = option(True, "cache A X if X is constant")
     locality: bool = option(True, "reorder own rows for reuse in the cache")
 
@@ -290,7 +265,7 @@ class PruneConfig:
     """Which rows a training step computes."""
 
     heading = "Schedule"
-    prune: Prune = option("auto", "skip rows that no training node depends on", alone="always")
+    prune: names.Prune = option("auto", "skip rows that no training node depends on", alone="always")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -325,10 +300,10 @@ class ExchangeConfig:
     """What travels between ranks, and as which type."""
 
     heading = "Communication"
-    scheme: Literal["auto", Scheme] = option("auto", "exchange scheme; auto: cover or columns")
+    scheme: Literal["auto", names.Scheme] = option("auto", "exchange scheme; auto: cover or columns")
     replication: int = option(1, "replication factor c of 1.5D; c*c divides P", low=1)
-    wire: Wire = option("float32", "rows sent forward; float32: unchanged")
-    wire_gradients: Wire = option("float32", "rows sent backward; float32: unchanged")
+    wire: names.Wire = option("float32", "rows sent forward; float32: unchanged")
+    wire_gradients: names.Wire = option("float32", "rows sent backward; float32: unchanged")
     gone = {"machine": Gone("laptop", "use the --scheme that `spgnn plan --machine M` finds fastest", may_change=True)}
 
 
@@ -345,7 +320,7 @@ class HardwareConfig:
     """Where a rank computes."""
 
     heading = "Hardware"
-    device: Device = option("cpu", "where to compute; cuda: one GPU per rank")
+    device: names.Device = option("cpu", "where to compute; cuda: one GPU per rank")
     threads: int = option(0, "per rank; 0: OMP_NUM_THREADS, or cores / ranks", low=0, high=MOST_THREADS, per_rank=True)
     gone = {"locality": Gone(True, "in Python, spgnn.distribute(..., locality=False)", may_change=True)}
 

@@ -248,9 +248,7 @@ def split_of_masks(masks: dict[str, np.ndarray]) -> np.ndarray | None:
         mask = mask.astype(bool)
         taken = mask & (split != NO_SPLIT)
         if taken.any():
-            raise GraphError(
-                f"node {int(np.argwhere(taken)[0][0])} is in {name} and in another mask; expected one at most"
-            )
+            raise GraphError(f"node {int(np.argwhere(taken)[0][0])} is in {name} and in another mask; expected one")
         split[mask] = MASKS[name]
     return split
 
@@ -300,9 +298,7 @@ def _edge_weights(get: Callable[[str], Any]) -> tuple[np.ndarray | None, np.ndar
 def _node_attribute(G, name: str) -> np.ndarray:
     missing = [node for node, value in G.nodes(data=name, default=None) if value is None]
     if missing:
-        raise GraphError(
-            f"{len(missing)} nodes have no attribute {name!r}, the first is {missing[0]!r}; give all of them one"
-        )
+        raise GraphError(f"{len(missing)} nodes have no attribute {name!r}, the first is {missing[0]!r}; give all one")
     try:
         return np.array([value for _, value in G.nodes(data=name)])
     except ValueError as error:

@@ -192,9 +192,7 @@ def _opened(what: str, value) -> tuple[str, Any]:
         raise InputError(f"{path}: no such file; expected the {what} as .npy{' or .npz' if what == 'features' else ''}")
     if not is_zip(path):
         if path.suffix.lower() != ".npy" and not peek(path, 6).startswith(NPY):
-            raise FormatError(
-                f"{path}: is no .npy; expected the {what} as .npy, or as a table: .csv, .tsv, .txt or .parquet"
-            )
+            raise FormatError(f"{path}: is no .npy; expected the {what} as .npy, .csv, .tsv, .txt or .parquet")
         array = read_npy(path, mmap=True)
     elif what == "features":
         array = read_csr_features(path)

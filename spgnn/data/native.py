@@ -125,9 +125,7 @@ def read_manifest(path: Path) -> dict:
 
 def _check_files(where: Path, manifest: dict) -> None:
     if manifest["edges"] not in typing.get_args(Edges):
-        raise FormatError(
-            f"{where}: edges = {manifest['edges']!r}; expected one of {', '.join(typing.get_args(Edges))}"
-        )
+        raise FormatError(f"{where}: edges = {manifest['edges']!r}; expected {', '.join(typing.get_args(Edges))}")
     files = manifest["files"]
     for name, entry in files.items():
         if name not in ARRAYS:
@@ -196,6 +194,4 @@ def _verify(path: Path, files: dict, progress: Progress) -> None:
                 if progress:
                     progress(done_bytes, total_bytes)
         if sha.hexdigest() != entry["sha256"]:
-            raise FormatError(
-                f"{file}: SHA-256 is {sha.hexdigest()}, the manifest says {entry['sha256']}; convert it again"
-            )
+            raise FormatError(f"{file}: SHA-256 is {sha.hexdigest()}, not {entry['sha256']}; convert it again")

@@ -60,7 +60,5 @@ def _nodes(where: str, values: Any, n_nodes: int) -> np.ndarray:
     if array.dtype.kind in "biu" and array.shape == (n_nodes,) and n_nodes > 2 and np.isin(array, (0, 1)).all():
         return np.flatnonzero(array)
     if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise FormatError(
-            f"{where}: is {array.dtype} of shape {array.shape}; expected ids of nodes, or a mask ({n_nodes},)"
-        )
+        raise FormatError(f"{where}: is {array.dtype} of shape {array.shape}; expected ids, or a mask ({n_nodes},)")
     return array.astype(np.int64)

@@ -99,9 +99,7 @@ def graph_of_columns(where, columns, wanted: TableConfig, nodes=None, **fields) 
     weights = _numbers(columns[2], f"{where}: weight") if len(columns) == 3 else None
     if weights is not None and np.isnan(weights).any():
         row = int(np.argmax(np.isnan(weights))) + 1
-        raise FormatError(
-            f"{where}: {np.count_nonzero(np.isnan(weights)):,} weights are missing, the first in row {row}"
-        )
+        raise FormatError(f"{where}: {np.count_nonzero(np.isnan(weights)):,} weights are missing, first in row {row}")
     if nodes == "text" and any(values.dtype.kind == "O" for _, values in ends):
         wanted = replace(wanted, relabel=True)
     ids = nodes.ids if isinstance(nodes, NodeTable) else None
@@ -145,9 +143,7 @@ def combined(graph: Graph, wanted: TableConfig) -> Graph:
     if wanted.combine == "refuse":
         return graph
     if graph.edge_attr is not None:
-        raise UsageError(
-            f"--combine {wanted.combine} makes one weight of several edges, which keep their attributes; omit it"
-        )
+        raise UsageError(f"--combine {wanted.combine} makes one of several edges, which keep their attributes; omit it")
     return replace(graph, A=with_reverse(graph.A, wanted.combine), meta=graph.meta | {"combined": wanted.combine})
 
 
@@ -247,9 +243,7 @@ class NodeTable:
         text = _texts(column)
         lost = text == ""
         if lost.any() and self.wanted.missing != "zero":
-            raise FormatError(
-                f"{where} has no value for {lost.sum():,} nodes; --missing zero makes all its features 0 there"
-            )
+            raise FormatError(f"{where} has no value for {lost.sum():,} nodes; --missing zero makes them 0")
         found = sorted(set(text[~lost]))
         if len(found) > MOST_VALUES:
             raise FormatError(f"{where} has {len(found):,} values; expected at most {MOST_VALUES:,} (--one-hot)")
@@ -316,9 +310,7 @@ def _with_ids(graph: Graph, values: np.ndarray, where: str) -> tuple[Graph, np.n
     if graph.ids is None and values.dtype.kind == "O" and all(map(ZEROS.fullmatch, values)):  # 007 is node 7
         values = values.astype(np.int64)
         if len(np.unique(values)) < len(values):
-            raise FormatError(
-                f"{where}: two ids are the same number, such as 7 and 007; keep them apart with --relabel"
-            )
+            raise FormatError(f"{where}: two ids are one number, such as 7 and 007; keep them apart with --relabel")
     if (ids.dtype.kind == "O") != (values.dtype.kind == "O"):
         if graph.ids is None:
             raise FormatError(
@@ -371,9 +363,7 @@ def _as_table(frame, where: str, of_index: tuple[str, ...]):
             return frame
     except (pyarrow.ArrowException, ValueError) as error:  # names that are there twice, columns of several types
         raise FormatError(f"{where}: {'; '.join(map(str, error.args))[:200]}; mend the columns") from None
-    raise InputError(
-        f"{where}: got a {type(frame).__name__}; expected a table with columns, as of pandas, polars or pyarrow"
-    )
+    raise InputError(f"{where}: got a {type(frame).__name__}; expected a table of pandas, polars or pyarrow")
 
 
 def _is_number(column) -> bool:

@@ -120,9 +120,7 @@ class DistGraph:
         rows = slice(None) if self.is_counted else slice(0, 0)
         ids_N = self.comm.all_gather(self.node_n[rows])
         if len(ids_N) != self.n_nodes:
-            raise UsageError(
-                f"collect needs the rows of all {self.n_nodes} nodes; {self.name} has {len(ids_N)} of them"
-            )
+            raise UsageError(f"collect needs the rows of all {self.n_nodes} nodes; {self.name} has {len(ids_N)}")
         gathered = self.comm.all_gather(np.ascontiguousarray(values_n[rows]))
         out = np.empty_like(gathered)
         out[ids_N] = gathered
@@ -137,9 +135,7 @@ class DistGraph:
         """
         table = self._edges("edge_rows")
         if len(values_L) != table.n_listed:
-            raise ShapeError(
-                f"edge_rows got {len(values_L)} rows; the list of edges that was read has {table.n_listed}"
-            )
+            raise ShapeError(f"edge_rows got {len(values_L)} rows; the list of edges has {table.n_listed}")
         return values_L[places_listed(table.ids_E)]
 
     def collect_edges(self, values_E: np.ndarray) -> np.ndarray:

@@ -23,9 +23,7 @@ from ..spmm.exchange.stages import Blocks
 from ..spmm.norms import Norms, RawBlocks
 from ..spmm.operator import DistSpMM
 
-NO_ATTRIBUTES = (
-    "a part and its halo have no attributes of edges; distribute the folder, or the graph: all ranks then train it"
-)
+NO_ATTRIBUTES = "a part and its halo have no attributes of edges; distribute the folder or the graph to all ranks"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

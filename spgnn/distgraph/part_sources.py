@@ -102,9 +102,7 @@ class FolderSource:
             ) from None
         splits = {None, 1 if n_splits is None else n_splits}
         if len(files) != manifest["k"] or not {counts and len(counts) for counts in manifest["train"]} <= splits:
-            raise PartitionError(
-                f"{where}: parts and train do not describe {manifest['k']} parts; write the partition again"
-            )
+            raise PartitionError(f"{where}: does not describe {manifest['k']} parts; write the partition again")
 
     @property
     def partition(self) -> Partition:

@@ -224,9 +224,7 @@ class Parts:
 
 def _checked_options(source, owner_N, hops: int, options: dict) -> tuple[Distribution, int]:
     if not isinstance(source, (PartitionFolder, Graph)) or (isinstance(source, Graph) and owner_N is None):
-        raise UsageError(
-            f"Parts got a {type(source).__name__}; expected a partition folder, or Parts.of_graph(graph, ...)"
-        )
+        raise UsageError(f"Parts got a {type(source).__name__}; expected a partition folder; or Parts.of_graph(graph)")
     return built(options, "Parts"), check_hops(hops)
 
 

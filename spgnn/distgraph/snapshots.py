@@ -51,15 +51,11 @@ class Fields:
         split: Sequence[int] | None = None,
     ):
         if not isinstance(dgraph, DistGraph):
-            raise UsageError(
-                f"Fields got a {type(dgraph).__name__}; expected a DistGraph: Fields(distribute(graph), X, y)"
-            )
+            raise UsageError(f"Fields got a {type(dgraph).__name__}; expected Fields(distribute(graph), X, y)")
         if on not in ("nodes", "edges"):
             raise UsageError(f"on = {on!r}; expected nodes or edges")
         if dgraph.replication > 1 or {wire.name for wire in dgraph.A.layout.wires} != {"float32"}:
-            raise UsageError(
-                "Fields need replication = 1 and wires of float32, which are exact; distribute the graph so"
-            )
+            raise UsageError("Fields need replication = 1 and wires of float32; distribute the graph so")
         self.dgraph, self.on = dgraph, on
         self._X, self._y = (_opened(name, of) for name, of in (("X", X), ("y", y)))
         rows = dgraph.n_nodes if on == "nodes" else together(dgraph.comm, lambda: dgraph._edges("Fields").n_listed)

@@ -167,9 +167,7 @@ def best_checkpoint(folder: Path) -> Path:
     """Return the checkpoint with the best validation score, the first of equals; the newest without scores."""
     found = list_checkpoints(folder)
     if not found:
-        raise CheckpointError(
-            f"{folder}: no checkpoint; expected epoch-NNNNNN/{WEIGHTS}, as `spgnn train --out` writes it"
-        )
+        raise CheckpointError(f"{folder}: no checkpoint; expected epoch-NNNNNN/{WEIGHTS} of `spgnn train --out`")
     vals = [_val_of(path) for path in found]
     scored = [val for val in vals if val is not None]
     return found[vals.index(max(scored))] if scored else found[-1]

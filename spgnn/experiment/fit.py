@@ -142,9 +142,7 @@ def _kept(trainer: Trainer, out: str, is_resumed: bool, given: list[str], report
     """
     dgraph, comm = trainer.dgraph, trainer.comm
     if isinstance(trainer.steps, FieldsStep):
-        raise UsageError(
-            f"out = {out!r} is not used with Fields; keep the weights by torch.save(model.state_dict(), FILE)"
-        )
+        raise UsageError(f"out = {out!r} is not used with Fields; keep weights by torch.save(model.state_dict(), FILE)")
     try:
         spec = listed_spec(trainer.model)
     except UsageError:  # a custom model: predicted by its own code

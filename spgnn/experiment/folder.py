@@ -36,9 +36,7 @@ def check_outputs(source: str, config: TrainConfig) -> None:
     if config.out in ("auto", "none"):
         raise UsageError(f"out = {config.out!r} is for the command line and spgnn.train; see auto_out.resolved_out")
     if config.resume and config.resume != config.out:
-        raise UsageError(
-            f"resume = {config.resume!r} must be the folder that out names; use spgnn.resume(folder, comm)"
-        )
+        raise UsageError(f"resume = {config.resume!r} must be the folder of out; use spgnn.resume(folder, comm)")
     if config.out and config.trace and is_of_run(Path(config.out), Path(config.trace)):
         raise UsageError(f"--trace {config.trace} is a name that --out {config.out} needs itself; choose another")
     inputs = {"GRAPH": source} | {f"--{name}": path for name, path in input_files(config).items()}
@@ -241,7 +239,7 @@ def hold_folder(config: TrainConfig, held: ExitStack) -> RunFolder:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise ResourceError(
-            f"--out {config.out}: another training is using it; wait for it, or choose another folder"
+            f"--out {config.out}: another training is using it; wait, or choose another folder"
         ) from None
     except OSError:  # a file system without locks
         pass
@@ -310,9 +308,7 @@ def _written(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as problem:
-        raise ResourceError(
-            f"--out {folder}: {problem.strerror or problem}; choose a folder that can be written"
-        ) from None
+        raise ResourceError(f"--out {folder}: {problem.strerror or problem}; choose another folder") from None
 
 
 def environment(comm) -> dict:

@@ -119,6 +119,4 @@ def _check_graph(part: Partition, source: str, folder: str) -> None:
                     f"{source}: no such file or folder; {folder} was made for {made_for!r}, name that graph"
                 ) from None
     if not is_same:
-        raise PartitionError(
-            f"{folder} was made for {made_for!r}, not for {source!r}; name that graph, or partition this one"
-        )
+        raise PartitionError(f"{folder} was made for {made_for!r}, not {source!r}; name that, or partition this one")

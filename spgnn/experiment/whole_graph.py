@@ -23,9 +23,7 @@ def check_whole(folder: PartitionFolder | None, config: TrainConfig) -> None:
     if config.device != "cpu":
         raise UsageError(f"--sampler {config.sampler} requires --device cpu; got {config.device}")
     if config.cuda_graph:
-        raise UsageError(
-            "--cuda-graph replays steps of one shape, and subgraphs differ; omit --sampler or --cuda-graph"
-        )
+        raise UsageError("--cuda-graph replays steps of one shape; subgraphs differ: omit --sampler or --cuda-graph")
 
 
 def whole_graph(source: Source, stack: ExitStack) -> Graph:

@@ -42,9 +42,7 @@ def check_graph(graph, is_new: bool = True) -> None:
             _check_finite(graph.X, "features")
     if graph.y is not None:
         if graph.y.ndim not in (1, 2) or graph.y.shape[0] != n:
-            raise GraphError(
-                f"labels have shape {graph.y.shape}, the graph has {n} nodes; expected ({n},) or ({n}, classes)"
-            )
+            raise GraphError(f"labels have shape {graph.y.shape}; expected ({n},) or ({n}, classes), for {n} nodes")
         if graph.y.ndim == 2 and graph.y.shape[1] == 0:
             raise GraphError(f"labels have shape {graph.y.shape}; expected at least one class")
         _check_labels(graph.y)
@@ -146,7 +144,7 @@ def _check_labels(y: np.ndarray) -> None:
         if np.isinf(y).any():
             where = np.argwhere(np.isinf(y))[0]
             raise GraphError(
-                f"node {int(where[0])} has the target {y[tuple(where)]}; expected finite numbers, NaN for none"
+                f"node {int(where[0])} has the target {y[tuple(where)]}; expected finite ones, NaN for none"
             )
         return
     if y.dtype.kind not in "iub":

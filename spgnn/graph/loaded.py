@@ -103,9 +103,7 @@ def _of_classes(names: tuple[str, ...]) -> list[str]:
         if name.isascii() and name.isdigit() and len(name) < 19:
             of_number.setdefault(int(name), []).append(name)
     twice = next((same for same in of_number.values() if len(same) > 1), None)
-    return (
-        [f"{' and '.join(twice)} are classes of their own: write a number in one way if they are one"] if twice else []
-    )
+    return [f"{' and '.join(twice)} are classes of their own; write a number in one way"] if twice else []
 
 
 def _of_features(X: np.ndarray) -> list[str]:

@@ -42,14 +42,10 @@ def given_split(name: str, splits: np.ndarray | None, which: str) -> np.ndarray 
     if which == "random" or (which == "auto" and splits is None):
         return None
     if splits is None:
-        raise GraphError(
-            f"{name} has no split; use --split random, or give one: `spgnn convert GRAPH DST --split FILE`"
-        )
+        raise GraphError(f"{name} has no split; use --split random, or give one: `spgnn convert SRC DST --split FILE`")
     is_first = which in ("auto", "given") or bool(split_file(which))
     if not is_first and not (which.isascii() and which.isdigit() and len(which) < 10):
-        raise UsageError(
-            f"split = {which!r} is not known; expected random, given, auto, the number of a split, or its file"
-        )
+        raise UsageError(f"split = {which!r} is not known; expected random, given, auto, its number or its file")
     number, count = (0 if is_first else int(which)), 1 if splits.ndim == 1 else splits.shape[1]
     if number >= count:
         has = "one split, 0" if count == 1 else f"splits 0 to {count - 1}"

@@ -139,9 +139,7 @@ def _signed(what: str, ids: np.ndarray) -> np.ndarray:
     """Return ids as signed integers; an empty array may have any dtype."""
     if ids.dtype.kind == "u" and int(ids.max(initial=0)) > np.iinfo(np.int64).max:
         e = int(ids.argmax())
-        raise GraphError(
-            f"{what} of edge {e} is {ids[e]}, which does not fit into int64; node ids must be 0, 1, 2, ..."
-        )
+        raise GraphError(f"{what} of edge {e} is {ids[e]}, which is beyond int64; node ids must be 0, 1, 2, ...")
     return ids if ids.dtype.kind == "i" else ids.astype(np.int64)
 
 

@@ -29,9 +29,7 @@ def label_entropies(
     owner_N = check_owner(owner_N, len(owner_N), k, "label_entropies: the owner array")
     labels = np.asarray(labels)
     if labels.ndim not in (1, 2) or len(labels) != len(owner_N):
-        raise GraphError(
-            f"labels have shape {labels.shape}; expected one entry or row for each of {len(owner_N)} nodes"
-        )
+        raise GraphError(f"labels have shape {labels.shape}; expected an entry or row for each of {len(owner_N)} nodes")
     counted_N = np.ones(len(labels), bool) if counted_N is None else np.asarray(counted_N, bool)
     if len(counted_N) != len(labels):
         raise GraphError(f"counted_N has {len(counted_N)} entries; expected one for each of {len(labels)} nodes")

@@ -243,9 +243,7 @@ def _add_classes(page: Page, run: Run) -> None:
     )
     page.table(*filled(rows, CLASSES))
     if len(confusion_CC) == len(names) <= MOST_CLASSES and confusion_CC.any():
-        page.section(
-            "Confusion", "Test nodes of a class (row) by predicted class (column), shaded by share of the row."
-        )
+        page.section("Confusion", "Test nodes of a class (row) by predicted class (column), shaded by share of a row.")
         page.heats({"": confusion_CC}, names, confusion_CC.sum(1, keepdims=True), "{:,.0f}".format)
 
 

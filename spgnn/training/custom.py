@@ -66,9 +66,7 @@ class Custom:
         given += ["monitor = 'val_loss'"] if self.monitor == "val_loss" else []
         given += ["sampler"] if sampler != "none" else []
         if given:
-            raise UsageError(
-                f"{given[0]} is not used with Fields; omit it; loss='mse', 'mae' or 'huber', and metric, are"
-            )
+            raise UsageError(f"{given[0]} is not used with Fields, but loss='mse', 'mae' or 'huber' and metric are")
 
     def weight_C(self, count_C: np.ndarray) -> np.ndarray:
         """Return the weight of each class, (C,) float64; count_C: training nodes of each class, all ranks.

@@ -28,9 +28,7 @@ def chosen_metric(metric: str, scorer) -> str:
     """Return the score that decides. Raises: UsageError for one that the task of a scorer, or the scorer, does not have."""
     task = scorer.task
     if metric in RANKED and not hasattr(scorer, "ranked"):
-        raise UsageError(
-            f"--metric {metric} needs the logits of all nodes, which {type(scorer).__name__} does not have"
-        )
+        raise UsageError(f"--metric {metric} needs the logits of all nodes, which {type(scorer).__name__} has not")
     if metric != "auto" and metric not in SCORES[task]:
         raise UsageError(f"--metric {metric}: the labels are {task}; expected one of {', '.join(SCORES[task])}")
     return SCORES[task][0] if metric == "auto" else metric

@@ -26,9 +26,7 @@ class Monitor:
             is_val_n, of = torch.from_numpy(steps.scorer.split_n == 1), steps.targets
             self.targets = RowLoss(dgraph, dgraph.y_n, is_val_n, custom, of.how, of.deviation_C)
             if not self.targets.count:
-                raise UsageError(
-                    f"monitor = 'val_loss': {dgraph.name} has no validation node with a label; use another"
-                )
+                raise UsageError(f"monitor = 'val_loss': {dgraph.name} has no labelled validation node; use another")
 
     def add(self, record: dict, scores: dict, Z_nC: torch.Tensor | None) -> None:
         """Write what is monitored into a record that has the scores, unless it is one of them.

@@ -48,9 +48,7 @@ def rollout(model: torch.nn.Module, dgraph: DistGraph, x0, steps: int, truth=Non
     if np.ndim(x0) != 2 or len(x0) != dgraph.n_nodes:
         raise ShapeError(f"x0 has shape {np.shape(x0)}; expected ({dgraph.n_nodes}, F), a row per node")
     if truth is not None and (len(truth) < steps or np.shape(truth[0]) != np.shape(x0)):
-        raise ShapeError(
-            f"truth has {len(truth)} states of shape {np.shape(truth[0])}; expected {steps} of {np.shape(x0)}"
-        )
+        raise ShapeError(f"truth has {len(truth)} states of {np.shape(truth[0])}; expected {steps} of {np.shape(x0)}")
     H_nF = torch.as_tensor(np.asarray(x0)[node_n]).to(A.device, A.dtype)
     states, errors = [], np.zeros((steps, 2))
     model.eval()

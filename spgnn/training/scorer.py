@@ -24,9 +24,7 @@ def unchanged(X: torch.Tensor | SparseRows) -> Iterator[None]:
     before = X._version if torch.is_tensor(X) else 0
     yield
     if torch.is_tensor(X) and X._version != before:
-        raise UsageError(
-            "the model changed X, the input of its first layer, in place; let it make a new tensor: H = H * 2"
-        )
+        raise UsageError("the model changed X, its input, in place; let it make a new tensor: H = H * 2")
 
 
 class FullScorer:

@@ -115,9 +115,7 @@ def make_torch_optimizer(
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}
     for name, p in model.named_parameters():
         if p.requires_grad and id(p) not in held:
-            raise UsageError(
-                f"the optimizer leaves out {name}; give it all weights, or freeze it: requires_grad_(False)"
-            )
+            raise UsageError(f"the optimizer lacks {name}; give it all weights, or freeze it: requires_grad_(False)")
     scheduler = None if schedule is None else schedule(optimizer)
     if schedule is not None and not callable(getattr(scheduler, "step", None)):
         raise UsageError(

@@ -90,7 +90,7 @@ def test_training_nodes_are_those_that_train_takes():
     np.testing.assert_array_equal(drawn, trained)
     with pytest.raises(UsageError, match="has one split, 0; split 2 does not exist"):
         train_nodes(part, "2", 0)
-    with pytest.raises(GraphError, match="neither a split nor labels"):
+    with pytest.raises(GraphError, match="no split and no labels"):
         train_nodes(load_graph("path:n=4"), "auto", 0)
 
 

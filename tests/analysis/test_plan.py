@@ -139,7 +139,7 @@ def test_parts_on_disk_spare_rank_0_the_whole_graph():
 
 
 def test_pruning_needs_training_nodes():
-    with pytest.raises(GraphError, match="neither a split nor labels"):
+    with pytest.raises(GraphError, match="no split and no labels"):
         line(prune=True, planned=PlannedGraph(replace(stored(), y=None)))
     split = np.where(np.arange(400) < 4, 0, 2).astype(np.int8)
     pruned = PlannedGraph(replace(stored(), split=split))

@@ -98,7 +98,7 @@ def test_a_command_for_one_process_refuses_a_launcher_of_several(monkeypatch, ca
         (["measure", "star:n=4", "-k", ","], "-k is empty"),
         (
             ["partition", "star:n=4", "--method", "block", "--objective", "vol"],
-            "--objective vol is an option of --method metis",
+            "--objective vol is for --method metis",
         ),
     ],
 )

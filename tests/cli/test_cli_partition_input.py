@@ -68,4 +68,4 @@ def test_measure_gives_the_partitioner_the_features_whatever_the_widths(capsys):
 @pytest.mark.parametrize("option", ["-c=2", "--fanout=3"])
 def test_options_of_entropy_belong_to_it(capsys, option):
     code, _, err = partition(capsys, "path:n=12", "--method", "metis", *option.split("="))
-    assert code == 2 and "is an option of --method entropy; metis has none" in err
+    assert code == 2 and "is for --method entropy; metis has none" in err

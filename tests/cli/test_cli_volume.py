@@ -200,7 +200,7 @@ def test_measure_counts_pruned_rows_and_narrower_types(capsys):
 
 def test_pruning_without_training_nodes_is_refused(capsys):
     code, out, err = run(capsys, "measure", GRAPH, "--prune")
-    assert (code, out) == (3, "") and "path has neither a split nor labels" in err
+    assert (code, out) == (3, "") and "path has no split and no labels" in err
 
 
 def test_the_baseline_of_the_papers_has_options(capsys):

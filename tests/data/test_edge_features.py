@@ -125,7 +125,7 @@ def test_edges_of_networkx_keep_their_attributes():
     "options, message",
     [
         ({"edge_features": "dx,lenght"}, "no column 'lenght' .*length"),
-        ({"edge_features": "dx", "antisymmetric": "length"}, "--antisymmetric names 'length', which is no --edge-feat"),
+        ({"edge_features": "dx", "antisymmetric": "length"}, "--antisymmetric 'length' is no --edge-feat"),
         ({"antisymmetric": "dx"}, "requires --edge-features"),
         ({"edge_features": "short.npy"}, r"edges.csv: edge_attr has shape \(4, 2\); expected \(5, F\)"),
         ({"edge_features": "attr.npy", "antisymmetric": "dx"}, "expected numbers of columns of the .npy, from 0"),

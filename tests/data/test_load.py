@@ -228,7 +228,7 @@ REFUSED = {
     "labels inf": (
         "labels",
         lambda f: saved(f, np.array([[0], [1], [-np.inf], [0], [0]])),
-        "a.npy: node 2 has the target -inf; expected finite numbers",
+        "a.npy: node 2 has the target -inf; expected finite ones",
     ),
     "split wraps unsigned": (
         "split",

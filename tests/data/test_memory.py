@@ -84,7 +84,7 @@ def test_ids_may_be_integers_of_any_type(dtype):
 def test_ids_beyond_63_bits_are_refused_in_words(dtype):
     ids = np.array([0, 2**63, 1], dtype)
     for ends, name in (((ids, ids[::-1]), "src"), ((ids * 0, ids), "dst")):
-        with pytest.raises(GraphError, match=f"{name} of edge 1 is 9223372036854775808, which does not fit into int64"):
+        with pytest.raises(GraphError, match=f"{name} of edge 1 is 9223372036854775808, which is beyond int64"):
             from_coo(*ends)
 
 
@@ -97,7 +97,7 @@ def test_labels_that_are_no_whole_classes_are_numbers(label, task):
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_a_number_to_predict_is_finite():
-    with pytest.raises(GraphError, match="node 2 has the target inf; expected finite numbers, NaN for none"):
+    with pytest.raises(GraphError, match="node 2 has the target inf; expected finite ones, NaN for none"):
         from_pyg(Data(edge_index=Tensor(EDGES), y=Tensor([0.0, 1.0, np.inf, 1.0])))
 
 

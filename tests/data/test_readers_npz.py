@@ -185,7 +185,7 @@ def test_unsorted_columns_and_duplicates_become_one_edge_each(tmp_path):
         ({"attr_shape": np.array([5, 3])}, "indptr has 7 entries"),
         ({"attr_data": np.full(7, np.nan, np.float32)}, "features"),
         ({"attr_shape": np.array([6, 2**50])}, "wide with"),
-        ({"labels": np.array([0, 1])}, "labels have shape (2,), the graph has 6 nodes"),
+        ({"labels": np.array([0, 1])}, "labels have shape (2,); expected (6,)"),
         ({"labels": np.array([0, 1, 2, 3, 4, -7])}, "node 5 has label -7"),
         ({"labels": np.zeros(6)}, "labels are float64; expected integers"),
     ],

@@ -139,7 +139,7 @@ def test_a_folder_of_parts_with_a_weight_of_0_is_refused(name, tmp_path):
     weights = np.load(path)
     weights[0] = 0
     np.save(path, weights)
-    with pytest.raises(PartitionError, match=f"{name}.npy: node .* weight 0, which is no edge; partition the graph"):
+    with pytest.raises(PartitionError, match=f"{name}.npy: node .* weight 0, which is none; partition again"):
         folder.check_values(folder.block(1) if name == "weights" else folder.halo(1))
 
 

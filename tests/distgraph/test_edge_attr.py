@@ -107,7 +107,7 @@ def test_rows_of_edges_go_out_and_come_back_in_the_order_of_the_list(comm, use):
     assert (own_EF[:, [0, 2]] == dgraph.A.edge_attr.numpy()[:, [0, 2]]).all()
     assert use == "both" or not is_flipped.any()
     assert (dgraph.collect_edges(dgraph.A.edge_attr.numpy()) == attr_EF).all()
-    with pytest.raises(ShapeError, match=f"got {E - 1} rows; the list of edges that was read has {E}"):
+    with pytest.raises(ShapeError, match=f"got {E - 1} rows; the list of edges has {E}"):
         dgraph.edge_rows(attr_EF[1:])
     with pytest.raises(ShapeError, match="one for each nonzero of this rank"):
         dgraph.collect_edges(np.zeros((len(own_EF) + 1, 2)))

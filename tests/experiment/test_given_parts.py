@@ -122,9 +122,7 @@ def test_two_trainings_do_not_write_one_folder(tmp_path, monkeypatch):
 
     def meanwhile(*args, **checks):
         monkeypatch.setattr(Source, "read", whole)
-        with pytest.raises(
-            ResourceError, match="out: another training is using it; wait for it, or choose another folder"
-        ):
+        with pytest.raises(ResourceError, match="out: another training is using it; wait, or choose another folder"):
             training("sbm:n=50", out=out, seed=2)
         return whole(*args, **checks)
 

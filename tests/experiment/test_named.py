@@ -144,7 +144,7 @@ def test_a_split_of_any_form_is_used_and_kept(tmp_path, capsys, kind):
 
 @pytest.mark.parametrize("value, said", [
     ({"train": [0, 24]}, "names node 24; expected 0 to 23"), ({"train": [3], "test": [3]}, "node 3 is in two parts"),
-    ({"trian": [3]}, "'trian' is no part of a split"), ({"train": [0.5]}, "expected ids of nodes, or a mask"),
+    ({"trian": [3]}, "'trian' is no part of a split"), ({"train": [0.5]}, "expected ids, or a mask"),
     ({}, "is no object of lists"), (np.ones(24, bool), r"expected \(N, 3\): masks of train, val and test"),
     (np.eye(3, dtype=int)[[0, 1, 2] * 8], r"one 1 in a row: masks\? save them with .astype\(bool\)"),
     (MASKS | MASKS[:, ::-1], "in two parts of the split"),
@@ -162,7 +162,7 @@ def test_a_split_file_is_no_output_and_not_for_parts(tmp_path, capsys):
     code, _, err = command(capsys, "train", source, "--split", file, "--out", "none", "--trace", file)
     assert code == 2 and "which is an input" in err
     code, _, err = command(capsys, "train", source, "--split", "mine", "--out", "none")
-    assert code == 2 and "expected random, given, auto, the number of a split, or its file" in err
+    assert code == 2 and "expected random, given, auto, its number or its file" in err
 
 
 def test_partition_is_refused_before_the_work(tmp_path, capsys):

@@ -49,7 +49,7 @@ def test_only_counted_nodes_count():
 
 
 def test_labels_or_owners_that_do_not_fit_are_refused():
-    with pytest.raises(GraphError, match="expected one entry or row for each of 3"):
+    with pytest.raises(GraphError, match="expected an entry or row for each of 3"):
         label_entropies(np.zeros(2, int), np.zeros(3, int), 1)
     with pytest.raises(GraphError, match="counted_N has 2"):
         label_entropies(np.zeros(3, int), np.zeros(3, int), 1, np.ones(2, bool))

@@ -147,7 +147,7 @@ DAMAGES = {
     "halo_sums": (add_one((1, 1)), "halo_sums.npy: differs from the sums"),
     "halo_sums ": (lambda sums: np.abs(sums) + np.inf, "halo_sums.npy: node .* has a sum that is not finite"),
     "halo_features": (lambda X: X * np.nan, "halo_features.npy: node .* has a feature that is not finite"),
-    "halo_weights": (lambda weights: weights * 2, "halo_weights.npy: node .* has another row sum"),
+    "halo_weights": (lambda weights: weights * 2, "halo_weights.npy: node .*: another row sum"),
     "own": (lambda ids: ids[::-1], "ids must rise"),
     "weights": (lambda weights: weights * 2, "sums.npy: node .* has row sum"),
 }

@@ -68,9 +68,7 @@ def attributes_of_columns(where, columns: dict[str, np.ndarray], wanted: TableCo
     flipped = [name for name in wanted.antisymmetric.split(",") if name]
     for name in flipped:
         if name not in columns:
-            raise FormatError(
-                f"{where}: --antisymmetric names {name!r}, which is no --edge-features{nearest(name, columns)}"
-            )
+            raise FormatError(f"{where}: --antisymmetric {name!r} is no --edge-features{nearest(name, columns)}")
     names = list(columns)
     meta = {"edge_features": names} | ({"antisymmetric": [names.index(name) for name in flipped]} if flipped else {})
     rows = np.stack(list(columns.values()), axis=1)

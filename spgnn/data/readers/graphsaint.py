@@ -32,9 +32,7 @@ def read_graphsaint(path: Path, progress=None):
     """Read a GraphSAINT folder: all edges of adj_full, labels of class_map (ints, or lists of 0/1), roles as split."""
     for name in ("adj_full.npz", "role.json", "class_map.json"):
         if not (path / name).is_file():
-            raise FormatError(
-                f"{path / name}: no such file; a GraphSAINT folder has adj_full.npz, role.json, class_map.json"
-            )
+            raise FormatError(f"{path / name}: no such file; GraphSAINT has adj_full.npz, role.json, class_map.json")
     graph = csr_graph(path / "adj_full.npz", csr_parts(path / "adj_full.npz", "the adjacency is"))
     n_nodes = graph.n_nodes
     y = _labels(path / "class_map.json", n_nodes)
@@ -80,9 +78,7 @@ def _labels(path: Path, n_nodes: int) -> np.ndarray:
     if values and all(isinstance(v, list) for v in values):
         widths = {len(v) for v in values}
         if len(widths) > 1:
-            raise FormatError(
-                f"{path}: labels of {min(widths)} to {max(widths)} classes; expected as many for each node"
-            )
+            raise FormatError(f"{path}: labels of {min(widths)} to {max(widths)} classes; expected one number")
         rows = _integers(path, list(chain.from_iterable(values)), "label").reshape(n_nodes, widths.pop())
     else:
         rows = _integers(path, values, "label")

@@ -264,12 +264,10 @@ def _lines(where: str, names: list[str], edge: bytes, separator: str, wanted: Ta
         lower = [name.lower() for name in names]
         if len(names) == 3 and count == 2 and lower[2] in WEIGHT_NAMES:
             raise FormatError(
-                f"{where}: names a third column, {names[2]!r}, but the first edge has none; fill or remove it"
+                f"{where}: names a third column, {names[2]!r}, which the first edge has not; fill or remove it"
             )
         if set(lower) & {*SOURCE_NAMES, *TARGET_NAMES}:
-            raise FormatError(
-                f"{where}: names {_list(names)}, and the first edge has {count} columns; name each of them"
-            )
+            raise FormatError(f"{where}: names {_list(names)}, and the first edge has {count} columns; name each")
         names.clear()
     return EdgeLines(count, *edge_columns(where, names, count, wanted))
 

@@ -179,9 +179,7 @@ def split_of(path: Path, n_nodes: int, nodes_by_role: dict[int, np.ndarray]) -> 
             raise FormatError(f"{path}: the split names node {nodes[np.argmax(bad)]}; expected 0 to {n_nodes - 1}")
         taken = (split[nodes] != NO_SPLIT) & (split[nodes] != role)
         if taken.any():
-            raise FormatError(
-                f"{path}: node {nodes[np.argmax(taken)]} is in two parts of the split; expected one at most"
-            )
+            raise FormatError(f"{path}: node {nodes[np.argmax(taken)]} is in two parts of the split; expected one")
         split[nodes] = role
     return split
 

@@ -45,9 +45,7 @@ def read_metis(path: Path, progress=None, duplicates="auto"):
         counts = counts[counts >= 0]
         beyond = np.flatnonzero((counts > 0) & (n_lines + np.arange(len(counts)) >= n_nodes))
         if len(beyond):
-            raise FormatError(
-                f"{path}:{line_L[beyond[0]]}: a line for a node after the {n_nodes} that the header declares"
-            )
+            raise FormatError(f"{path}:{line_L[beyond[0]]}: a line for a node after the {n_nodes} of the header")
         rows, ids, weights = _neighbours(path, values, counts, line_L, header)
         dst.append(ids - 1)
         src.append((n_lines + rows).astype(ids.dtype))
@@ -59,9 +57,7 @@ def read_metis(path: Path, progress=None, duplicates="auto"):
         raise FormatError(f"{path}: lines for {n_lines} nodes; the header declares {n_nodes}; was the file cut off?")
     src, dst = np.concatenate(src), np.concatenate(dst)
     if len(src) != 2 * n_edges:
-        raise FormatError(
-            f"{path}: {len(src)} neighbours; the header declares {n_edges} edges, so {2 * n_edges} were expected"
-        )
+        raise FormatError(f"{path}: {len(src)} neighbours; expected {2 * n_edges}, for {n_edges} edges of the header")
     meta = {"node_weights": "ignored"} if skip else {}
     graph = coo_graph(path, src, dst, n_nodes, np.concatenate(weight) if has_weights else None, duplicates, meta=meta)
     if not graph.is_symmetric:

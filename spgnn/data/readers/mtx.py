@@ -64,9 +64,7 @@ def _read_header(path: Path, blocks: Iterator[tuple[bytes, int]]) -> tuple:
     banner, _, block = block.partition(b"\n")
     words = banner.decode("ascii", "replace").lower().split()
     if len(words) != 5 or words[0].encode() != BANNER:
-        raise FormatError(
-            f"{path}:1: starts with {banner[:60]!r}; expected %%MatrixMarket matrix coordinate VALUES SYMMETRY"
-        )
+        raise FormatError(f"{path}:1: is {banner[:60]!r}; expected %%MatrixMarket matrix coordinate VALUES SYMMETRY")
     _, kind, form, values, symmetry = words
     if (kind, form) != ("matrix", "coordinate") or values not in VALUES or symmetry not in SYMMETRIES:
         raise FormatError(
@@ -86,12 +84,8 @@ def _read_header(path: Path, blocks: Iterator[tuple[bytes, int]]) -> tuple:
         raise FormatError(f"{path}:{line}: {sizes[:60]!r}; expected three integers: rows, columns, entries")
     n_rows, n_columns, n_entries = map(int, words)
     if n_rows != n_columns:
-        raise FormatError(
-            f"{path}:{line}: {n_rows} rows and {n_columns} columns; expected equal numbers: both are the nodes"
-        )
+        raise FormatError(f"{path}:{line}: {n_rows} rows and {n_columns} columns; expected as many, the nodes")
     if n_entries * MIN_LINE_BYTES > text_bytes_bound(path):
-        raise FormatError(
-            f"{path}:{line}: declares {n_entries} entries, more than its {path.stat().st_size} bytes can hold"
-        )
+        raise FormatError(f"{path}:{line}: declares {n_entries} entries, more than {path.stat().st_size} bytes hold")
     check_node_count(path, n_rows, n_entries, f"the size line, {line},")
     return values == "pattern", symmetry == "symmetric", n_rows, n_entries, rest, line + 1

@@ -111,9 +111,7 @@ class Archive:
 
     def _check_member(self, where: str, info: zipfile.ZipInfo) -> None:
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise FormatError(
-                f"{where} is packed by method {info.compress_type}; expected none or deflate, as NumPy writes"
-            )
+            raise FormatError(f"{where} is packed by method {info.compress_type}; expected none or deflate")
         self._unpacked_bytes += info.file_size
         if self._unpacked_bytes > max(FREE_BYTES, MAX_RATIO * self._file_bytes):
             raise FormatError(

@@ -30,9 +30,7 @@ def read_ogb(path: Path, progress=None):
     Raises: FormatError for a table without one row per node, or with other counts than num-*-list.
     """
     if (edge_path := _table(path / "raw", "edge")) is None:
-        raise FormatError(
-            f"{path / 'raw' / 'edge.csv.gz'}: no such file; expected the folder that holds raw/ and split/"
-        )
+        raise FormatError(f"{path / 'raw' / 'edge.csv.gz'}: no such file; expected a folder with raw/ and split/")
     n_nodes, n_edges = (_count(path, name) for name in ("num-node-list", "num-edge-list"))
     if n_nodes is None:
         raise FormatError(f"{path / 'raw' / 'num-node-list.csv.gz'}: no such file; it has the number of nodes")

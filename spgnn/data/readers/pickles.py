@@ -235,9 +235,7 @@ _CALLABLE = tuple(value for value in _NAMES.values() if value not in (_ndarray, 
 
 def _admitted(module: str, name: str):
     if (module, name) not in _NAMES:
-        raise Refused(
-            f"{module[:80]}.{name[:80]}; only NumPy and SciPy arrays, defaultdict and containers are admitted"
-        )
+        raise Refused(f"{module[:80]}.{name[:80]}; only NumPy and SciPy arrays, defaultdict and containers are taken")
     return _NAMES[module, name]
 
 

@@ -36,9 +36,7 @@ def read_planetoid(path: Path, progress=None):
     """
     for name in PARTS:
         if not _part(path, name).is_file():
-            raise FormatError(
-                f"{_part(path, name)}: no such file; Planetoid's SRC is the common prefix of {', '.join(PARTS)}"
-            )
+            raise FormatError(f"{_part(path, name)}: no such file; SRC is the common prefix of {', '.join(PARTS)}")
     X_all, X_test, X_train = (_features(_part(path, name)) for name in ("allx", "tx", "x"))
     y_all, y_test, y_train = (_classes(_part(path, name)) for name in ("ally", "ty", "y"))
     test = _test_index(_part(path, "test.index"))

@@ -158,9 +158,7 @@ def _members(path, file, total, progress, block_bytes, name, start):
         try:
             block = stream.decompress(pending, block_bytes)
         except DAMAGED as error:
-            raise FormatError(
-                f"{path}: damaged {name} after {out_bytes} bytes of text: {error}; get the file again"
-            ) from None
+            raise FormatError(f"{path}: damaged {name} after {out_bytes} bytes: {error}; get the file again") from None
         pending = stream.unused_data if stream.eof else getattr(stream, "unconsumed_tail", b"")
         out_bytes += len(block)
         if out_bytes > FREE_BYTES and out_bytes > MAX_RATIO * total:

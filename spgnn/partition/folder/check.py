@@ -47,14 +47,12 @@ def check_parts(path: str | Path, progress: Progress = None) -> dict:
         if progress is not None:
             progress(p + 1, 2 * k)
     if nnz != folder.manifest.get("nnz", nnz):
-        raise PartitionError(
-            f"{folder.path}: the parts have {nnz} nonzeros, the manifest says {folder.manifest['nnz']}"
-        )
+        raise PartitionError(f"{folder.path}: the parts have {nnz} nonzeros, the manifest {folder.manifest['nnz']}")
     differs = ~np.isclose(columns_N, sums_N3[:, 1], rtol=1e-9, atol=1e-9)
     if has_sums and differs.any():
         node = int(np.argmax(differs))
         raise _wrong(
-            folder, owner_N[node], "sums", f"node {node} has column sum {sums_N3[node, 1]:g}, A {columns_N[node]:g}"
+            folder, owner_N[node], "sums", f"node {node}: column sum {sums_N3[node, 1]:g}, A {columns_N[node]:g}"
         )
     halo_nodes = 0
     for p in range(k):
@@ -118,7 +116,7 @@ def _check_halo(folder: PartitionFolder, halo: Halo, owner_N: np.ndarray, sums_N
         differs = is_whole & ~np.isclose(rows_g, sums_N3[node_g, 0], rtol=1e-9, atol=1e-9)
         if differs.any():
             raise _wrong(
-                folder, p, "halo_weights", f"node {node_g[np.argmax(differs)]} has another row sum than its owner has"
+                folder, p, "halo_weights", f"node {node_g[np.argmax(differs)]}: another row sum than its owner's"
             )
 
 

@@ -40,9 +40,7 @@ def check_values(part: Path, block: RowBlock | Halo, n_nodes: int) -> None:
         bad = (values < low) | (values > high) if values is not None else np.zeros(0, bool)
         if bad.any():
             at = tuple(np.argwhere(bad)[0])
-            raise PartitionError(
-                f"{part / name}.npy: node {block.own_n[at[0]]} has {values[at]}; expected {low} to {high}"
-            )
+            raise PartitionError(f"{part / name}.npy: node {block.own_n[at[0]]} has {values[at]}, not {low} to {high}")
 
 
 def _check_finite(path: Path, values_nF, node_n: np.ndarray, what: str) -> None:
@@ -67,6 +65,4 @@ def _check_edges(part: Path, block: RowBlock) -> None:
 def _check_no_zeros(path: Path, A: sp.csr_array | None, node_n: np.ndarray) -> None:
     if A is not None and not A.data.all():
         row = int(np.searchsorted(A.indptr, np.argmin(A.data != 0), side="right")) - 1
-        raise PartitionError(
-            f"{path}: node {node_n[row]} has an edge of weight 0, which is no edge; partition the graph again"
-        )
+        raise PartitionError(f"{path}: node {node_n[row]} has an edge of weight 0, which is none; partition again")

@@ -60,9 +60,7 @@ class VolumeOptions:
 
     def __post_init__(self):
         if self.objective not in OBJECTIVES:
-            raise UsageError(
-                f"volume: objective = {self.objective!r} is not known{nearest(self.objective, OBJECTIVES)}"
-            )
+            raise UsageError(f"volume: objective {self.objective!r} is not known{nearest(self.objective, OBJECTIVES)}")
         if not is_number(self.effort) or not 0 < self.effort <= 1000:
             raise UsageError(f"volume: effort = {self.effort!r}; expected a number above 0, at most 1000")
         for name in ("send", "receive"):

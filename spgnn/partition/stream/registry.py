@@ -80,9 +80,7 @@ def streaming_partitioner(name: str) -> Callable:
             )
         number_of_passes = getattr(cls, "passes", 1)
         if not is_integer(number_of_passes) or number_of_passes < 1:
-            raise UsageError(
-                f"streaming partitioner {name!r}: passes = {number_of_passes!r}; expected an integer of 1 or more"
-            )
+            raise UsageError(f"streaming partitioner {name!r}: passes = {number_of_passes!r}; expected 1, 2, ...")
         run = functools.partial(_run_class, name, cls, number_of_passes)
         _register(StreamMethod.of(name, run, options_of=cls.start))
         return cls

@@ -107,9 +107,7 @@ def _degrees(passes: StreamPasses, degrees) -> np.ndarray:
         return passes.degrees()
     given = np.asarray(degrees)
     if given.ndim != 1 or given.dtype.kind not in "iu" or (given.size and (given.min() < 0 or given.max() >= 2**32)):
-        raise PartitionError(
-            f"degrees are {given.dtype} of shape {given.shape}; expected (N,) integers from 0 to 2^32 - 1"
-        )
+        raise PartitionError(f"degrees are {given.dtype} of shape {given.shape}; expected (N,) integers, 0 to 2^32 - 1")
     if passes.n_nodes is not None and len(given) != passes.n_nodes:
         raise PartitionError(f"degrees has {len(given)} entries, the stream has {passes.n_nodes} nodes")
     passes.learn_nodes(len(given))

@@ -32,16 +32,12 @@ def check_average(config: TrainConfig, takes_memory: bool = False) -> None:
             f"{option} needs the gradient of whole parts; omit --sampler {config.sampler}, which draws subgraphs of them"
         )
     if config.loss != "auto":
-        raise UsageError(
-            f"--loss {config.loss} is for numbers, which --mode average does not train on; omit one of them"
-        )
+        raise UsageError(f"--loss {config.loss} is for numbers, which --mode average does not train on; omit one")
     if config.cuda_graph:
         raise UsageError("--mode average trains many parts in turn; omit --cuda-graph, which replays one step")
     if config.sync == "gradients" and (config.correct != "none" or config.interval != 1):
         option = f"--interval {config.interval}" if config.correct == "none" else f"--correct {config.correct}"
-        raise UsageError(
-            f"{option} has no effect with --sync gradients, which sums those of all parts in every epoch; omit it"
-        )
+        raise UsageError(f"{option} has no effect with --sync gradients, which sums all parts' in every epoch; omit it")
     if config.evaluation == "layerwise" and config.correct != "none":
         raise UsageError(
             f"--correct {config.correct} passes over the whole graph, which --evaluation layerwise does not hold; "

@@ -71,9 +71,7 @@ def evaluated(
     Raises: as choose_evaluation; UsageError for parts whose labels are numbers. Collective.
     """
     if parts.source.facts.task == "numbers":
-        raise UsageError(
-            f"{parts.name} has numbers to predict, which --mode average does not train on; omit --mode average"
-        )
+        raise UsageError(f"{parts.name} has numbers to predict, which --mode average does not train on; omit it")
     needs_rows = is_corrected or not parts.hops or parts.how.device != "cpu"
     chosen = "together" if how == "auto" and needs_rows else choose_evaluation(model, parts, how, memory)
     note = memory_note(model, parts, chosen, memory) if memory else ""

@@ -144,6 +144,4 @@ class Scratch:
 
     def _unread(self, path: Path, error: Exception) -> ResourceError:
         reason = getattr(error, "strerror", None) or error
-        return ResourceError(
-            f"rank {self.comm.rank}: {path}: cannot be read: {reason}; give a --scratch that all hosts share"
-        )
+        return ResourceError(f"rank {self.comm.rank}: {path}: cannot be read: {reason}; all hosts must share --scratch")

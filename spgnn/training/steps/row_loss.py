@@ -105,9 +105,7 @@ class RowLoss:
         total = self.function(Z_tC, y_t)
         if not torch.is_tensor(total) or total.numel() != 1:
             got = f"shape {tuple(total.shape)}" if torch.is_tensor(total) else f"a {type(total).__name__}"
-            raise UsageError(
-                f"loss returned {got}; expected one number, the sum over the {len(y_t)} rows: reduction='sum'"
-            )
+            raise UsageError(f"loss returned {got}; expected a number, the sum over {len(y_t)} rows: reduction='sum'")
         return total.reshape(()).double() + none
 
     def _weights_of(self, y_n: torch.Tensor) -> torch.Tensor | None:
@@ -133,6 +131,4 @@ class RowLoss:
         except Exception:  # of a function that is made for all rows: the first epoch says what is wrong with it
             return
         if len(y_t) and once and abs(twice - once) < 1e-6 * abs(once):
-            raise UsageError(
-                "loss returns the mean over its rows; expected their sum, as over all ranks: reduction='sum'"
-            )
+            raise UsageError("loss returns the mean over its rows; expected their sum: reduction='sum'")

@@ -65,18 +65,14 @@ class StepRows:
             return
         least = self._work(run, masks)
         if not saves(least):
-            self.why = (
-                f"all rows: those that train take {least / max(full, 1):.0%} of the multiply-adds of all rows or more"
-            )
+            self.why = f"all rows: those that train take {least / max(full, 1):.0%} of their multiply-adds or more"
             return
         masks = needed_rows(dgraph.A, self.train_n, hops)
         run = run.on(setting(masks).counts)
         pruned = self._work(run, masks)
         share = f"{pruned / max(full, 1):.0%} of the multiply-adds of all rows"
         if not saves(pruned):
-            self.why = (
-                f"all rows: those that reach a training node take {share}, and scores would need a pass of their own"
-            )
+            self.why = f"all rows: those that train take {share}, and scores need a pass of their own"
             return
         if is_auto and dgraph.A.device.type == "cpu":
             memory = step_memory(dgraph, self.operators[0], self.run, run, masks)

@@ -41,9 +41,7 @@ def _attributes(table: Dense, start: int, rows: np.ndarray) -> np.ndarray:
     is_finite = np.isfinite(rows)
     if not is_finite.all():
         row, column = np.argwhere(~is_finite)[0]
-        raise FormatError(
-            f"{table.where}: edge {start + row}, column {column} is {rows[row, column]}; expected finite numbers"
-        )
+        raise FormatError(f"{table.where}: edge {start + row}, column {column} is {rows[row, column]}, not finite")
     return rows
 
 

@@ -128,14 +128,10 @@ class Sparse:
                     stack.enter_context(arrays.stream(name)) for name in ("data", "indices")
                 )
                 if n_data != n_indices:
-                    raise FormatError(
-                        f"{self.where}: {n_indices} indices and {n_data} values; expected as many of each"
-                    )
+                    raise FormatError(f"{self.where}: {n_indices} indices and {n_data} values; expected equal numbers")
             ends = (len(indptr), indptr[0], indptr[-1]) if len(indptr) else ()
             if ends != (self.rows + 1, 0, self.nnz) or np.any(indptr[1:] < indptr[:-1]):
-                raise FormatError(
-                    f"{self.where}: indptr must have {self.rows + 1} entries and rise from 0 to {self.nnz}"
-                )
+                raise FormatError(f"{self.where}: indptr must have {self.rows + 1} entries, from 0 to {self.nnz}")
             start, most = 0, max(block_bytes // 16, 1)
             while start < self.rows:
                 stop = int(np.searchsorted(indptr, indptr[start] + most, side="right")) - 1
@@ -184,9 +180,7 @@ def _features(table: Dense, start: int, rows: np.ndarray) -> np.ndarray:
     finite = np.isfinite(rows)
     if not finite.all():
         row, column = np.argwhere(~finite)[0]
-        raise FormatError(
-            f"{table.where}: node {start + row}, column {column} is {rows[row, column]}; expected finite numbers"
-        )
+        raise FormatError(f"{table.where}: node {start + row}, column {column} is {rows[row, column]}, not finite")
     return rows
 
 
@@ -196,7 +190,7 @@ def _labels(table: Dense, start: int, y: np.ndarray, is_number: bool) -> np.ndar
         if np.isinf(y).any():
             row = int(np.argwhere(np.isinf(y))[0][0])
             raise FormatError(
-                f"{table.where}: node {start + row} has the target inf; expected finite numbers, NaN for none"
+                f"{table.where}: node {start + row} has the target inf; expected finite ones, NaN for none"
             )
         return y
     low, high = (-1, most_classes(table.rows)) if y.ndim == 1 else (0, 1)

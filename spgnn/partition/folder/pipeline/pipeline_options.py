@@ -123,9 +123,7 @@ class PipelineOptions:
                 raise UsageError("antisymmetric requires edge_features")
             return None
         if isinstance(self.source, Graph):
-            raise InputError(
-                f"{self.source.name}: edge_features are those of a stream; see Graph.edge_attr and save_partition"
-            )
+            raise InputError(f"{self.source.name}: edge_features are of a stream; see Graph.edge_attr, save_partition")
         return Attributes(self.edge_features, self.antisymmetric)
 
     @property

@@ -39,9 +39,7 @@ class WorkFolder:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._lock)
-            raise ResourceError(
-                f"{self.final}: another process is writing it; wait for it, or choose another --out"
-            ) from None
+            raise ResourceError(f"{self.final}: another process is writing it; wait, or choose another --out") from None
         except OSError as error:
             raise ResourceError(f"{self.folder}: cannot be written: {error.strerror or error}") from None
         found = _read(self.folder / "key.json")

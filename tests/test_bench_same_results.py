@@ -38,17 +38,12 @@ def test_a_loss_that_differs_in_its_last_bit_is_found(same, result):
     assert list(same.differences(result, other)) == [("records[0].loss", 0.1 + 0.2, 0.3000000000000001)]
 
 
-@pytest.mark.parametrize(
-    "change, path",
-    [
-        (lambda r: r["records"].pop(), "records, length"),
-        (lambda r: r["summary"].pop("test"), "summary.test"),
-        (lambda r: r["summary"].update(nnz=3), "summary.nnz"),
-        (lambda r: r["summary"].update(test=1), "summary.test"),
-        (lambda r: r["records"][0].update(val=0.0), "records[0].val"),
-        (lambda r: r.update(predictions="ac"), "predictions"),
-    ],
-)
+@pytest.mark.parametrize("change, path", [
+    (lambda r: r["records"].pop(), "records, length"), (lambda r: r["summary"].pop("test"), "summary.test"),
+    (lambda r: r["summary"].update(nnz=3), "summary.nnz"), (lambda r: r["summary"].update(test=1), "summary.test"),
+    (lambda r: r["records"][0].update(val=0.0), "records[0].val"),
+    (lambda r: r.update(predictions="ac"), "predictions"),
+])  # fmt: skip
 def test_what_is_missing_new_or_of_another_type_is_found(same, result, change, path):
     other = copy.deepcopy(result)
     change(other)

@@ -76,25 +76,18 @@ def test_an_unknown_key_is_refused_with_the_nearest_name_and_its_place(tmp_path,
         read_toml(TrainConfig, path)
 
 
-@pytest.mark.parametrize(
-    "values, said",
-    [
-        ({"hidden": 0}, "hidden = 0; expected at least 1"),
-        ({"dropout": 1.0}, "dropout = 1; expected at least 0 and at most 0.999"),
-        ({"lr": float("nan")}, "lr = nan; expected at least 0"),
-        ({"lr": -0.1}, "lr = -0.1; expected at least 0"),
-        ({"lr": 1e39}, "lr = 1e+39; expected at least 0 and at most 1e+30"),
-        ({"lr": -(10**400)}, "lr = -inf; expected at least 0"),
-        ({"seed": 2**63}, "seed = 9223372036854775808; expected at least 0 and at most 9223372036854775807"),
-        ({"seed": 10**5000}, "seed = an integer of 16610 bits; expected at least 0"),
-        ({"hidden": 1.5}, "hidden = 1.5 is float; expected int"),
-        ({"hidden": True}, "hidden = True is bool; expected int"),
-        ({"bias": 1}, "bias = 1 is int; expected bool"),
-        ({"out": 1.5}, "out = 1.5 is float; expected str"),
-        ({"norm": "lyaer"}, "norm = 'lyaer' is not known; did you mean 'layer'"),
-        ({"dtype": ["float32"]}, "dtype"),
-    ],
-)
+@pytest.mark.parametrize("values, said", [
+    ({"hidden": 0}, "hidden = 0; expected at least 1"),
+    ({"dropout": 1.0}, "dropout = 1; expected at least 0 and at most 0.999"),
+    ({"lr": float("nan")}, "lr = nan; expected at least 0"), ({"lr": -0.1}, "lr = -0.1; expected at least 0"),
+    ({"lr": 1e39}, "lr = 1e+39; expected at least 0 and at most 1e+30"),
+    ({"lr": -(10**400)}, "lr = -inf; expected at least 0"),
+    ({"seed": 2**63}, "seed = 9223372036854775808; expected at least 0 and at most 9223372036854775807"),
+    ({"seed": 10**5000}, "seed = an integer of 16610 bits; expected at least 0"),
+    ({"hidden": 1.5}, "hidden = 1.5 is float; expected int"), ({"hidden": True}, "hidden = True is bool; expected int"),
+    ({"bias": 1}, "bias = 1 is int; expected bool"), ({"out": 1.5}, "out = 1.5 is float; expected str"),
+    ({"norm": "lyaer"}, "norm = 'lyaer' is not known; did you mean 'layer'"), ({"dtype": ["float32"]}, "dtype"),
+])  # fmt: skip
 def test_a_wrong_value_is_refused_with_what_was_expected(values, said):
     with pytest.raises(UsageError) as error:
         build(TrainConfig, values)

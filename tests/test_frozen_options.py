@@ -133,32 +133,21 @@ def test_an_option_of_an_earlier_version_is_read_with_the_value_that_holds_now_a
         build(cls, {name: OTHER[type(value)](value)})
 
 
-@pytest.mark.parametrize(
-    "name, value",
-    [
-        ("clip", 0.5),
-        ("clusters", 0.9),
-        ("dense", 1.9),
-        ("dense", True),
-        ("flat_window", 5.9),
-        ("keep", "no"),
-        ("keep", 1),
-    ],
-)
+@pytest.mark.parametrize("name, value", [
+    ("clip", 0.5), ("clusters", 0.9), ("dense", 1.9), ("dense", True), ("flat_window", 5.9), ("keep", "no"),
+    ("keep", 1),
+])  # fmt: skip
 def test_a_value_near_the_one_that_holds_is_refused(name, value):
     with pytest.raises(UsageError, match=f"{name} = .*: this option was removed"):
         build(TrainConfig, {name: value})
 
 
-@pytest.mark.parametrize(
-    "argv, code, said",
-    [
-        (["--no-keep"], 2, "keep = False: this option was removed; use --schedule plain"),
-        (["--theta", "0.7"], 2, "theta = '0.7': this option was removed; in Python, a Stack with GCNII"),
-        (["--keep", "--theta", "0.50", "--order", "auto"], 3, "absent: no such file"),
-        (["--them", "2"], 2, "no such option --them; did you mean '--scheme'?"),
-    ],
-)
+@pytest.mark.parametrize("argv, code, said", [
+    (["--no-keep"], 2, "keep = False: this option was removed; use --schedule plain"),
+    (["--theta", "0.7"], 2, "theta = '0.7': this option was removed; in Python, a Stack with GCNII"),
+    (["--keep", "--theta", "0.50", "--order", "auto"], 3, "absent: no such file"),
+    (["--them", "2"], 2, "no such option --them; did you mean '--scheme'?"),
+])  # fmt: skip
 def test_the_command_line_reads_options_of_earlier_versions_alike(argv, code, said, capsys):
     assert cli.main(["train", "absent", *argv]) == code
     assert said in capsys.readouterr().err

@@ -24,25 +24,11 @@ ORDER = (
 LEVEL = {part: place for place, part in enumerate(ORDER)}
 # (part that may not import, what it may not import): volumes are predicted without torch or a communicator.
 FORBIDDEN = {
-    ("partition", "torch"),
-    ("partition", "mpi4py"),
-    ("partition", "spgnn.dist"),
-    ("data", "torch"),
-    ("data", "mpi4py"),
-    ("data", "spgnn.dist"),
-    ("graph", "torch"),
-    ("graph", "mpi4py"),
-    ("graph", "spgnn.dist"),
-    ("dist", "torch"),
-    ("cost", "torch"),
-    ("cost", "mpi4py"),
-    ("cost", "spgnn.dist"),
-    ("samplers", "torch"),
-    ("samplers", "spgnn.dist"),
-    ("timeline", "torch"),
-    ("layers", "spgnn.dist"),
-    ("layers", "mpi4py"),
-}
+    ("partition", "torch"), ("partition", "mpi4py"), ("partition", "spgnn.dist"), ("data", "torch"),
+    ("data", "mpi4py"), ("data", "spgnn.dist"), ("graph", "torch"), ("graph", "mpi4py"), ("graph", "spgnn.dist"),
+    ("dist", "torch"), ("cost", "torch"), ("cost", "mpi4py"), ("cost", "spgnn.dist"), ("samplers", "torch"),
+    ("samplers", "spgnn.dist"), ("timeline", "torch"), ("layers", "spgnn.dist"), ("layers", "mpi4py"),
+}  # fmt: skip
 # Files that may import what their part stays clear of: the communicator of torchrun is torch's.
 EXCEPT = {("dist/gloo.py", "torch")}
 # What may import a library that all others stay clear of.
@@ -319,54 +305,38 @@ def test_no_module_is_called_utils():
     assert not [name_of(path) for path in sources() if path.stem in ("utils", "util", "helpers", "common", "misc")]
 
 
-@pytest.mark.parametrize(
-    "name, text, fault",
-    [
-        ("spmm/operator.py", "from ..layers import GCN", "downward"),
-        ("spmm/operator.py", "from .. import training", "downward"),
-        ("errors.py", "def f():\n    from .graph import Graph", "downward"),
-        ("partition/methods/metis.py", "import torch", "stays clear of torch"),
-        ("data/formats.py", "from torch import nn", "stays clear of torch"),
-        ("partition/methods/metis.py", "from ...dist import world", "stays clear of spgnn.dist"),
-        ("layers/gcn.py", "from ..dist.mpi import Mpi", "stays clear of spgnn.dist"),
-        ("spmm/exchange/exchange_plan.py", "def f():\n    import cupy", "only dist/device/nccl.py imports cupy"),
-        ("dist/launch.py", "from mpi4py import MPI", "only dist/mpi/mpi_communicator.py"),
-    ],
-)
+@pytest.mark.parametrize("name, text, fault", [
+    ("spmm/operator.py", "from ..layers import GCN", "downward"),
+    ("spmm/operator.py", "from .. import training", "downward"),
+    ("errors.py", "def f():\n    from .graph import Graph", "downward"),
+    ("partition/methods/metis.py", "import torch", "stays clear of torch"),
+    ("data/formats.py", "from torch import nn", "stays clear of torch"),
+    ("partition/methods/metis.py", "from ...dist import world", "stays clear of spgnn.dist"),
+    ("layers/gcn.py", "from ..dist.mpi import Mpi", "stays clear of spgnn.dist"),
+    ("spmm/exchange/exchange_plan.py", "def f():\n    import cupy", "only dist/device/nccl.py imports cupy"),
+    ("dist/launch.py", "from mpi4py import MPI", "only dist/mpi/mpi_communicator.py"),
+])  # fmt: skip
 def test_a_wrong_import_is_found(name, text, fault):
     assert any(fault in found for found in import_faults(name, text))
 
 
-@pytest.mark.parametrize(
-    "name, text",
-    [
-        ("layers/gcn.py", "from ..spmm import operator\nimport torch"),
-        ("dist/mpi/mpi_communicator.py", "def f():\n    from mpi4py import MPI"),
-        ("spmm/kernels/cuda/launcher.py", "def f():\n    import cupy"),
-        ("data/formats.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),
-        ("training/trainer.py", "from ..distgraph import DistGraph\nfrom .loss import loss"),
-        ("graph.py", "from .errors import GraphError"),
-    ],
-)
+@pytest.mark.parametrize("name, text", [
+    ("layers/gcn.py", "from ..spmm import operator\nimport torch"),
+    ("dist/mpi/mpi_communicator.py", "def f():\n    from mpi4py import MPI"),
+    ("spmm/kernels/cuda/launcher.py", "def f():\n    import cupy"),
+    ("data/formats.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),
+    ("training/trainer.py", "from ..distgraph import DistGraph\nfrom .loss import loss"),
+    ("graph.py", "from .errors import GraphError"),
+])  # fmt: skip
 def test_a_right_import_is_not(name, text):
     assert not import_faults(name, text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "print(1)",
-        "import pickle",
-        "pickle.load(file)",
-        "np.load(path, allow_pickle=True)",
-        "np.load(path, allow_pickle=flag)",
-        "torch.load(path)",
-        "np.random.default_rng()",
-        "np.random.rand(3)",
-        "try:\n    f()\nexcept:\n    pass",
-        "def f():\n    global x",
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "print(1)", "import pickle", "pickle.load(file)", "np.load(path, allow_pickle=True)",
+    "np.load(path, allow_pickle=flag)", "torch.load(path)", "np.random.default_rng()", "np.random.rand(3)",
+    "try:\n    f()\nexcept:\n    pass", "def f():\n    global x",
+])  # fmt: skip
 def test_a_forbidden_call_is_found(text):
     assert call_faults("data/readers/npz.py", text)
 

@@ -37,13 +37,10 @@ def test_a_recipe_prints_what_is_shown(name, tmp_path):
         assert (done.code, done.out) == (0, output), done.err
 
 
-@pytest.mark.parametrize(
-    "recipe, file",
-    [
-        ("an operator", "torch_operator.py"),
-        pytest.param("a communicator", "dist/pipe_communicator.py", marks=pytest.mark.full),
-    ],
-)
+@pytest.mark.parametrize("recipe, file", [
+    ("an operator", "torch_operator.py"),
+    pytest.param("a communicator", "dist/pipe_communicator.py", marks=pytest.mark.full),
+])  # fmt: skip
 def test_a_file_to_copy_prints_what_is_shown(recipe, file, tmp_path):
     shown = PAGE.split(f"## Add {recipe}\n")[1].split("```\n")[1]
     assert printed_by(ROOT / "tests" / file, tmp_path) == shown

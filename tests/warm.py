@@ -24,14 +24,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 IMPORTED = (
-    "torch",
-    "scipy.sparse.csgraph",
-    "matplotlib.pyplot",
-    "pymetis",
-    "spgnn.cli",
-    "spgnn.experiment",
-    "spgnn.layers",
-)
+    "torch", "scipy.sparse.csgraph", "matplotlib.pyplot", "pymetis", "spgnn.cli", "spgnn.experiment", "spgnn.layers",
+)  # fmt: skip
 CLIENT = """#!{python} -IS
 import json, os, socket, sys
 while (number := os.open(os.devnull, os.O_RDWR)) < 3:  # mpirun closes the standard input of ranks

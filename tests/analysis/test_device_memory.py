@@ -19,17 +19,8 @@ def run(counts, itemsize=4, classes=40):
 
 
 PLAN = [
-    "plan",
-    "sbm:n=400,seed=1",
-    "--widths",
-    "16,8,4",
-    "--method",
-    "block",
-    "--machine",
-    "ethernet-1g",
-    "--ranks",
-    "2",
-]
+    "plan", "sbm:n=400,seed=1", "--widths", "16,8,4", "--method", "block", "--machine", "ethernet-1g", "--ranks", "2",
+]  # fmt: skip
 
 
 def test_the_operator_is_counted_by_items_indices_and_weights():

@@ -104,7 +104,7 @@ def test_sparse_features_are_counted_as_the_operator_keeps_them():
 
 @pytest.mark.parametrize("options", [{"keep": False}, {"dropout": 0.3}], ids=str)
 def test_what_training_refuses_is_not_planned(options):
-    with pytest.raises(UsageError, match="spmm_first multiplies A with X first, and X is sparse"):
+    with pytest.raises(UsageError, match="spmm_first needs a dense X"):
         line(planned=PlannedGraph(stored(sparse=True)), order="spmm_first", **options)
     assert line(order="spmm_first", **options).report.layers[0].order == "spmm_first"
 

@@ -17,39 +17,19 @@ from spgnn.config.names import FORMATS, MODELS, PARTITIONERS, SAMPLERS
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize(
-    "line, found",
-    [
-        ("tra", ["train"]),
-        ("train --dev", ["--device"]),
-        ("train --device ", ["cpu", "cuda"]),
-        ("train --edges i", ["in"]),
-        ("train --model ", list(MODELS)),
-        ("train --sampler ", ["none", *SAMPLERS]),
-        ("train --preset ", list(PRESETS)),
-        ("train --method sp", ["spring", "spring+"]),
-        ("measure g --method metis,", [f"metis,{name}" for name in PARTITIONERS]),
-        ("plan g --scheme cover,b", ["cover,broadcast"]),
-        ("convert a b --format ", list(FORMATS)),
-        ("train wor", ["file:wor", "wordnet"]),
-        ("train ", ["file:"]),
-        ("info gr", ["file:gr", "grid"]),
-        ("train g --features ", ["file:"]),
-        ("train --config ", ["file:"]),
-        ("plan g --machine ", ["file:"]),
-        ("plan g --machine lap", ["file:lap", "laptop"]),
-        ("info g --features de", ["file:de", "degree"]),
-        ("convert wor", ["file:wor", "wordnet"]),
-        ("convert a ", ["dir:"]),
-        ("train g --out ", ["dir:"]),
-        ("predict ", ["dir:"]),
-        ("report a ", ["dir:"]),
-        ("predict r --graph ", ["file:"]),
-        ("doctor --calibrate ", ["file:"]),
-        ("train --help ", ["all"]),
-        ("train g --epochs ", []),
-    ],
-)
+@pytest.mark.parametrize("line, found", [
+    ("tra", ["train"]), ("train --dev", ["--device"]), ("train --device ", ["cpu", "cuda"]),
+    ("train --edges i", ["in"]), ("train --model ", list(MODELS)), ("train --sampler ", ["none", *SAMPLERS]),
+    ("train --preset ", list(PRESETS)), ("train --method sp", ["spring", "spring+"]),
+    ("measure g --method metis,", [f"metis,{name}" for name in PARTITIONERS]),
+    ("plan g --scheme cover,b", ["cover,broadcast"]), ("convert a b --format ", list(FORMATS)),
+    ("train wor", ["file:wor", "wordnet"]), ("train ", ["file:"]), ("info gr", ["file:gr", "grid"]),
+    ("train g --features ", ["file:"]), ("train --config ", ["file:"]), ("plan g --machine ", ["file:"]),
+    ("plan g --machine lap", ["file:lap", "laptop"]), ("info g --features de", ["file:de", "degree"]),
+    ("convert wor", ["file:wor", "wordnet"]), ("convert a ", ["dir:"]), ("train g --out ", ["dir:"]),
+    ("predict ", ["dir:"]), ("report a ", ["dir:"]), ("predict r --graph ", ["file:"]),
+    ("doctor --calibrate ", ["file:"]), ("train --help ", ["all"]), ("train g --epochs ", []),
+])  # fmt: skip
 def test_a_shell_completes(line, found):
     *words, last = line.split(" ")
     completed = BashComplete(cli.spgnn, {}, "spgnn", "_SPGNN_COMPLETE").get_completions(words, last)

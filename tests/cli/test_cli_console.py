@@ -65,18 +65,10 @@ def test_a_value_is_written_for_a_person(value, text):
     assert value_text(value) == text
 
 
-@pytest.mark.parametrize(
-    "count, text",
-    [
-        (0, "0 B"),
-        (999, "999 B"),
-        (1000, "1 kB"),
-        (3_420_000, "3.42 MB"),
-        (5e9, "5 GB"),
-        (7e12, "7 TB"),
-        (2e15, "2e+03 TB"),
-    ],
-)
+@pytest.mark.parametrize("count, text", [
+    (0, "0 B"), (999, "999 B"), (1000, "1 kB"), (3_420_000, "3.42 MB"), (5e9, "5 GB"), (7e12, "7 TB"),
+    (2e15, "2e+03 TB"),
+])  # fmt: skip
 def test_bytes_have_their_unit(count, text):
     assert bytes_text(count) == text
 
@@ -93,16 +85,12 @@ def test_a_table_of_rows_aligns_words_left_and_numbers_right():
 WIDE = {key: f"column {key}" for key in "abcdefghi"}  # 8 characters and 2 spaces each: 88 columns
 
 
-@pytest.mark.parametrize(
-    "room, omit, heads, more",
-    [
-        (88, "ih", ["abcdefghi"], ""),
-        (87, "ih", ["abcdefgh"], "1 more column: COLUMNS=88 "),
-        (77, "ihg", ["abcdefg"], "2 more columns: COLUMNS=88 "),
-        (60, "hi", ["abcdef", "ag"], "2 more columns: COLUMNS=88 "),
-        (20, "", ["ab", "ac", "ad", "ae", "af", "ag", "ah", "ai"], ""),
-    ],
-)
+@pytest.mark.parametrize("room, omit, heads, more", [
+    (88, "ih", ["abcdefghi"], ""), (87, "ih", ["abcdefgh"], "1 more column: COLUMNS=88 "),
+    (77, "ihg", ["abcdefg"], "2 more columns: COLUMNS=88 "),
+    (60, "hi", ["abcdef", "ag"], "2 more columns: COLUMNS=88 "),
+    (20, "", ["ab", "ac", "ad", "ae", "af", "ag", "ah", "ai"], ""),
+])  # fmt: skip
 def test_a_table_leaves_out_columns_or_is_stacked_where_the_terminal_is_narrow(
     room, omit, heads, more, monkeypatch, capsys
 ):
@@ -126,19 +114,16 @@ def test_bytes_of_a_column_have_the_unit_of_the_largest_in_its_heading():
         assert (in_one_unit(rows, "sent", "epoch"), [row["sent"] for row in rows]) == (heading, texts)
 
 
-@pytest.mark.parametrize(
-    "argv",
-    [
-        ["measure", "-k", "4,16", "--replication", "1,2", "--widths", "1024,128,45"],
-        ["measure", "-k", "4", "--widths", "1024,128,45"],
-        ["measure", "-k", "4", "--replication", "1,2", "--widths", "1024,128,45", "--simulate"],
-        ["plan", "--widths", "1024,128,45", "--ranks", "2,4"],
-        ["plan", "--widths", "1024,128,45", "--ranks", "2", "--memory", "0.001"],
-        ["plan", "--widths", "1024,128,45", "--ranks", "2", "--device", "cuda", "--device-memory", "0.001"],
-        ["partition", "-k", "4"],
-        ["info"],
-    ],
-)
+@pytest.mark.parametrize("argv", [
+    ["measure", "-k", "4,16", "--replication", "1,2", "--widths", "1024,128,45"],
+    ["measure", "-k", "4", "--widths", "1024,128,45"],
+    ["measure", "-k", "4", "--replication", "1,2", "--widths", "1024,128,45", "--simulate"],
+    ["plan", "--widths", "1024,128,45", "--ranks", "2,4"],
+    ["plan", "--widths", "1024,128,45", "--ranks", "2", "--memory", "0.001"],
+    ["plan", "--widths", "1024,128,45", "--ranks", "2", "--device", "cuda", "--device-memory", "0.001"],
+    ["partition", "-k", "4"],
+    ["info"],
+])  # fmt: skip
 def test_results_fit_the_columns_of_the_terminal_and_a_wide_one_shows_more(argv, monkeypatch, capsys):
     command, *options = argv
     shown = {}

@@ -48,13 +48,10 @@ def test_each_error_has_its_message_and_exit_code(error, message, code, monkeypa
     assert err.strip().startswith(f"spgnn: error: {message}") and err.strip().count("\n") == 0
 
 
-@pytest.mark.parametrize(
-    "error, message, code",
-    [
-        (KeyboardInterrupt(), "spgnn: interrupted", 130),
-        (RankError("rank 1 failed: no", 3), "spgnn: rank 1 failed: no", 3),
-    ],
-)
+@pytest.mark.parametrize("error, message, code", [
+    (KeyboardInterrupt(), "spgnn: interrupted", 130),
+    (RankError("rank 1 failed: no", 3), "spgnn: rank 1 failed: no", 3),
+])  # fmt: skip
 def test_an_interrupt_and_the_error_of_another_rank_are_not_this_ranks_errors(
     error, message, code, monkeypatch, capsys
 ):
@@ -73,35 +70,26 @@ def test_a_command_for_one_process_refuses_a_launcher_of_several(monkeypatch, ca
     assert "spgnn info runs in one process, mpirun started 4; run it without a launcher" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "argv, said",
-    [
-        (["train", "--hiden", "3"], "no such option --hiden; did you mean '--hidden'?"),
-        (["train", "star:n=4", "--hidden", "0"], "0 is not in the range 1<=x<=1000000"),
-        (["train", "star:n=4", "--hidden", "wide"], "'wide' is not a valid integer"),
-        (["train", "star:n=4", "--lr", "nan"], "lr = nan; expected at least 0"),
-        (["train", "star:n=4", "--optimizer", "adm"], "'adm' is not one of 'adam', 'adamw', 'sgd'"),
-        (["train"], "GRAPH is missing"),
-        (["train", "star:n=4", "--lr", "1e39"], "1e+39 is not in the range 0<=x<=1e+30"),
-        (["trian"], "no such command 'trian'; did you mean 'train'?"),
-        (["evaluate"], "no such command 'evaluate'; did you mean 'predict'?"),
-        (["train", "star:n=4", "--device", "gpu"], "'gpu' is not one of 'cpu', 'cuda'; did you mean 'cuda'?"),
-        (["train", "star:n=4", "--model", "GCN"], "--model 'GCN' is not known; did you mean 'gcn'?"),
-        (["train", "star:n=4", "--lr", "fast"], "'fast' is not a valid number (see"),
-        (["info"], "missing argument 'GRAPH'"),
-        (["measure", "star:n=4", "-k", "4,x"], "-k '4,x'; expected positive integers separated by commas"),
-        (
-            ["measure", "star:n=4", "--widths", "16,,4"],
-            "--widths '16,,4'; expected positive integers separated by commas",
-        ),
-        (["measure", "star:n=4", "-k", "4,"], "-k '4,'; expected positive integers separated by commas"),
-        (["measure", "star:n=4", "-k", ","], "-k is empty"),
-        (
-            ["partition", "star:n=4", "--method", "block", "--objective", "vol"],
-            "--objective vol is for --method metis",
-        ),
-    ],
-)
+@pytest.mark.parametrize("argv, said", [
+    (["train", "--hiden", "3"], "no such option --hiden; did you mean '--hidden'?"),
+    (["train", "star:n=4", "--hidden", "0"], "0 is not in the range 1<=x<=1000000"),
+    (["train", "star:n=4", "--hidden", "wide"], "'wide' is not a valid integer"),
+    (["train", "star:n=4", "--lr", "nan"], "lr = nan; expected at least 0"),
+    (["train", "star:n=4", "--optimizer", "adm"], "'adm' is not one of 'adam', 'adamw', 'sgd'"),
+    (["train"], "GRAPH is missing"),
+    (["train", "star:n=4", "--lr", "1e39"], "1e+39 is not in the range 0<=x<=1e+30"),
+    (["trian"], "no such command 'trian'; did you mean 'train'?"),
+    (["evaluate"], "no such command 'evaluate'; did you mean 'predict'?"),
+    (["train", "star:n=4", "--device", "gpu"], "'gpu' is not one of 'cpu', 'cuda'; did you mean 'cuda'?"),
+    (["train", "star:n=4", "--model", "GCN"], "--model 'GCN' is not known; did you mean 'gcn'?"),
+    (["train", "star:n=4", "--lr", "fast"], "'fast' is not a valid number (see"),
+    (["info"], "missing argument 'GRAPH'"),
+    (["measure", "star:n=4", "-k", "4,x"], "-k '4,x'; expected positive integers separated by commas"),
+    (["measure", "star:n=4", "--widths", "16,,4"], "--widths '16,,4'; expected positive integers separated by commas"),
+    (["measure", "star:n=4", "-k", "4,"], "-k '4,'; expected positive integers separated by commas"),
+    (["measure", "star:n=4", "-k", ","], "-k is empty"),
+    (["partition", "star:n=4", "--method", "block", "--objective", "vol"], "--objective vol is for --method metis"),
+])  # fmt: skip
 def test_wrong_usage_exits_with_2_and_says_what_was_expected(argv, said, capsys):
     assert cli.main(argv) == 2
     out, err = capsys.readouterr()
@@ -131,14 +119,11 @@ def test_a_reader_of_the_output_that_leaves_early_gets_no_message():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "command, closed",
-    [
-        ("info wordnet", "<&-"),
-        ("info wordnet", ">&- 2>&-"),
-        *(("partition path:n=40 -k 3 --out parts", closed) for closed in (">&-", "2>&-", "<&- >&- 2>&-")),
-    ],
-)
+@pytest.mark.parametrize("command, closed", [
+    ("info wordnet", "<&-"),
+    ("info wordnet", ">&- 2>&-"),
+    *(("partition path:n=40 -k 3 --out parts", closed) for closed in (">&-", "2>&-", "<&- >&- 2>&-")),
+])  # fmt: skip
 def test_standard_files_that_are_closed_are_done_without(tmp_path, command, closed):
     line = f"{sys.executable} -m spgnn {command} {closed}"
     env = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -164,20 +149,12 @@ def test_a_long_key_is_not_repeated_whole(capsys, tmp_path):
     assert "long.toml: unknown key 'kkk" in err and "kkk...kkk" in err and len(err) < 3000
 
 
-@pytest.mark.parametrize(
-    "command, given, ours",
-    [
-        ("train", "--early-stopping 5", "--patience"),
-        ("train", "--gpu", "--device"),
-        ("train", "--batch-size 5", "--batch"),
-        ("train", "--learning_rate 5", "--lr"),
-        ("train", "--n-epochs=5", "--epochs"),
-        ("train", "--aggr mean", "--aggregator"),
-        ("partition", "--num-parts 3", "--k"),
-        ("plan", "-k 3", "--ranks"),
-        ("predict", "--output x", "--out"),
-    ],
-)
+@pytest.mark.parametrize("command, given, ours", [
+    ("train", "--early-stopping 5", "--patience"), ("train", "--gpu", "--device"),
+    ("train", "--batch-size 5", "--batch"), ("train", "--learning_rate 5", "--lr"),
+    ("train", "--n-epochs=5", "--epochs"), ("train", "--aggr mean", "--aggregator"),
+    ("partition", "--num-parts 3", "--k"), ("plan", "-k 3", "--ranks"), ("predict", "--output x", "--out"),
+])  # fmt: skip
 def test_an_option_is_suggested_by_what_it_means(command, given, ours, tmp_path, capsys):
     assert cli.main([command, "star", *given.split()]) == 2
     assert f"no such option {re.split('[ =]', given)[0]}; did you mean '{ours}'?" in capsys.readouterr().err

@@ -102,20 +102,16 @@ def test_without_a_machine_this_host_is_taken_and_said_so(capsys):
     assert "`spgnn doctor --calibrate FILE` measures this host's" in err
 
 
-@pytest.mark.parametrize(
-    "argv, code, said",
-    [
-        (["--machine", "ethernet"], 2, "did you mean 'ethernet-1g'"),
-        (["--machine", "none/of.toml"], 3, "none/of.toml: no such file"),
-        (["--ranks", "6", "--replication", "2"], 2, "those that work: 1"),
-        (["--ranks", "none"], 2, "--ranks 'none'; expected positive integers"),
-        (["--scheme", "colums"], 2, "did you mean 'columns'"),
-        (["--scheme", ","], 2, "--scheme is empty"),
-        (["--widths", "16"], 2, "at least two positive widths"),
-        (["--device", "cuda", "--device-memory", "1e300"], 2, "--device-memory '1e300'; expected a size"),
-        (["--memory", "2 GBit"], 2, "--memory '2 GBit'; expected a size such as 2GB"),
-    ],
-)
+@pytest.mark.parametrize("argv, code, said", [
+    (["--machine", "ethernet"], 2, "did you mean 'ethernet-1g'"),
+    (["--machine", "none/of.toml"], 3, "none/of.toml: no such file"),
+    (["--ranks", "6", "--replication", "2"], 2, "those that work: 1"),
+    (["--ranks", "none"], 2, "--ranks 'none'; expected positive integers"),
+    (["--scheme", "colums"], 2, "did you mean 'columns'"), (["--scheme", ","], 2, "--scheme is empty"),
+    (["--widths", "16"], 2, "at least two positive widths"),
+    (["--device", "cuda", "--device-memory", "1e300"], 2, "--device-memory '1e300'; expected a size"),
+    (["--memory", "2 GBit"], 2, "--memory '2 GBit'; expected a size such as 2GB"),
+])  # fmt: skip
 def test_what_does_not_fit_is_refused_with_what_would(capsys, argv, code, said):
     found, out, err = run(capsys, *PLAN, *argv)
     assert (found, out) == (code, "") and said in err

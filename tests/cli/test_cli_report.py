@@ -12,28 +12,12 @@ from spgnn.config import TrainConfig, to_toml
 from spgnn.report.run_report import differing_options, draw_cost, draw_learning, pictures, read_run, read_runs
 
 SUMMARY = {
-    "graph": "sbm",
-    "n": 100,
-    "nnz": 500,
-    "model": "gcn",
-    "best_epoch": 2,
-    "train": 0.9,
-    "val": 0.8,
-    "test": 0.75,
-    "metric": "accuracy",
-    "epoch_s": 0.01,
-    "bytes_sent": 1234,
-    "bytes_predicted": 1234,
-    "epochs": 3,
-    "peak_rss_mb": 100.0,
-    "ranks": 2,
-    "scheme": "cover",
-    "replication": 1,
-    "method": "metis",
-    "seed": 0,
+    "graph": "sbm", "n": 100, "nnz": 500, "model": "gcn", "best_epoch": 2, "train": 0.9, "val": 0.8, "test": 0.75,
+    "metric": "accuracy", "epoch_s": 0.01, "bytes_sent": 1234, "bytes_predicted": 1234, "epochs": 3,
+    "peak_rss_mb": 100.0, "ranks": 2, "scheme": "cover", "replication": 1, "method": "metis", "seed": 0,
     "per_class": [{"class": 0, "precision": 0.5, "recall": 0.25, "f1": 0.33, "support": 40}] * 2,
     "classes": ["noun", "<b>verb"],
-}
+}  # fmt: skip
 DETAILS = {
     "explanation": {"scheme": "cover: as asked", "rows": "all", "layers": [
         {"layer": 1, "f_in": 5, "f_out": 2, "product": "A (H W)", "bytes_forward": 600, "bytes_backward": 634, "why": "2 < 5"}
@@ -103,15 +87,8 @@ def test_a_training_becomes_a_page_with_its_curves_options_and_bytes(folder, cap
         assert text in html, text
     assert "<b>" not in html
     headings = [
-        "Result",
-        "Options",
-        "Layers",
-        "Learning",
-        "Cost per epoch",
-        "Bytes between ranks",
-        "Classes",
-        "Confusion",
-    ]
+        "Result", "Options", "Layers", "Learning", "Cost per epoch", "Bytes between ranks", "Classes", "Confusion",
+    ]  # fmt: skip
     assert re.findall(r"<h2[^>]*>([^<]*)", html) == [*headings, "Environment"]
     (folder / "summary.json").unlink(), (folder / "details.json").unlink()
     assert run(capsys, folder)[0] == 0
@@ -217,20 +194,17 @@ def test_lines_of_measure_become_a_page_next_to_them(tmp_path, capsys):
     assert code == 2 and "k = 3 is not in the study; expected one of 2, 4, 8" in err
 
 
-@pytest.mark.parametrize(
-    "name, text, said",
-    [
-        ("config.toml", None, "has no config.toml"),
-        ("config.toml", "a = ", "config.toml: cannot be read"),
-        ("metrics.jsonl", '{"epoch": 4}\n', "metrics.jsonl:1: lacks loss, epoch_s, bytes_sent"),
-        ("metrics.jsonl", json.dumps(EPOCHS[0]) + "\n{\n", "metrics.jsonl:2: cannot be read"),
-        ("metrics.jsonl", "", "metrics.jsonl: is empty"),
-        ("summary.json", '{"a": 1}', "summary.json: lacks ranks, metric, test"),
-        ("summary.json", "{}", "summary.json: lacks ranks, metric, test"),
-        ("summary.json", "[]", "summary.json: contains list"),
-        ("env.json", "[1]", "env.json: contains list"),
-    ],
-)
+@pytest.mark.parametrize("name, text, said", [
+    ("config.toml", None, "has no config.toml"),
+    ("config.toml", "a = ", "config.toml: cannot be read"),
+    ("metrics.jsonl", '{"epoch": 4}\n', "metrics.jsonl:1: lacks loss, epoch_s, bytes_sent"),
+    ("metrics.jsonl", json.dumps(EPOCHS[0]) + "\n{\n", "metrics.jsonl:2: cannot be read"),
+    ("metrics.jsonl", "", "metrics.jsonl: is empty"),
+    ("summary.json", '{"a": 1}', "summary.json: lacks ranks, metric, test"),
+    ("summary.json", "{}", "summary.json: lacks ranks, metric, test"),
+    ("summary.json", "[]", "summary.json: contains list"),
+    ("env.json", "[1]", "env.json: contains list"),
+])  # fmt: skip
 def test_an_invalid_file_of_a_run_is_named(folder, tmp_path, capsys, name, text, said):
     (folder / name).unlink() if text is None else (folder / name).write_text(text)
     for argv in ([folder], [write_run(tmp_path / "other"), folder]):

@@ -242,23 +242,18 @@ def test_measure_takes_a_papers_widths_for_a_graph_without_features_and_says_so(
     assert "has no features" in err
 
 
-@pytest.mark.parametrize(
-    "argv, said",
-    [
-        (["partition", GRAPH, "--method", "blok"], "did you mean 'block'?"),
-        (["measure", GRAPH, "--method", "blok"], "did you mean 'block'?"),
-        (["measure", GRAPH, "--scheme", "colums"], "did you mean 'columns'?"),
-        (
-            ["measure", GRAPH, "--replication", "1,3"],
-            "replication 3 does not fit k = 4 parts: P = k c = 12 ranks, and c^2 must divide P; those that work: 1, 2, 4",
-        ),
-        (["measure", GRAPH, "-k", "8192", "--replication", "8192"], "P = k c = 67108864 ranks; expected at most 8192"),
-        (["measure", GRAPH, "--simulate", "--machine", "perlmuter-like"], "did you mean 'perlmutter-like'?"),
-        (["measure", GRAPH, "--wire", "int4"], "'int4' is not one of"),
-        (["measure", GRAPH, "--widths", "8"], "at least two"),
-        (["measure", GRAPH, "--model", "gcnn"], "--model 'gcnn' is not known; did you mean 'gcn'?"),
-    ],
-)
+@pytest.mark.parametrize("argv, said", [
+    (["partition", GRAPH, "--method", "blok"], "did you mean 'block'?"),
+    (["measure", GRAPH, "--method", "blok"], "did you mean 'block'?"),
+    (["measure", GRAPH, "--scheme", "colums"], "did you mean 'columns'?"),
+    (["measure", GRAPH, "--replication", "1,3"],
+     "replication 3 does not fit k = 4 parts: P = k c = 12 ranks, and c^2 must divide P; those that work: 1, 2, 4"),
+    (["measure", GRAPH, "-k", "8192", "--replication", "8192"], "P = k c = 67108864 ranks; expected at most 8192"),
+    (["measure", GRAPH, "--simulate", "--machine", "perlmuter-like"], "did you mean 'perlmutter-like'?"),
+    (["measure", GRAPH, "--wire", "int4"], "'int4' is not one of"),
+    (["measure", GRAPH, "--widths", "8"], "at least two"),
+    (["measure", GRAPH, "--model", "gcnn"], "--model 'gcnn' is not known; did you mean 'gcn'?"),
+])  # fmt: skip
 def test_an_unknown_name_exits_with_2(argv, said, capsys):
     code, out, err = run(capsys, *argv)
     assert (code, out) == (2, "")

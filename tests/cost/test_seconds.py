@@ -32,14 +32,9 @@ def product(P=2, width=4, own=1000, ghost=100, rows=50, rows_PP=None, **changes)
     if rows_PP is None:
         rows_PP = 10 * (1 - np.eye(P, dtype=np.int64))
     values = dict(
-        width=width,
-        own_P=full(own),
-        ghost_P=full(ghost),
-        out_P=full(rows),
-        table_P=full(rows),
-        rows_PP=rows_PP,
+        width=width, own_P=full(own), ghost_P=full(ghost), out_P=full(rows), table_P=full(rows), rows_PP=rows_PP,
         row_bytes=4 * width,
-    )
+    )  # fmt: skip
     return RankProduct(**values | changes)
 
 

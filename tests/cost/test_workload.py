@@ -29,17 +29,11 @@ def test_what_does_not_fit_at_any_number_of_parts_is_refused_with_the_sum(q):
         assert refused.value.exit_code == 4
 
 
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"q": 0}, "ranks = 0; expected an integer of 1 or more"),
-        ({"q": 1.5}, "ranks = 1.5"),
-        ({"S": -1}, "S = -1; expected the bytes of the graph"),
-        ({"M": "1GB"}, "M = '1GB'; expected the bytes of a rank"),
-        ({"M": float("nan")}, "M = nan"),
-        ({"halo": 0.5}, "halo = 0.5; expected a factor of 1 or more"),
-    ],
-)
+@pytest.mark.parametrize("changes, message", [
+    ({"q": 0}, "ranks = 0; expected an integer of 1 or more"), ({"q": 1.5}, "ranks = 1.5"),
+    ({"S": -1}, "S = -1; expected the bytes of the graph"), ({"M": "1GB"}, "M = '1GB'; expected the bytes of a rank"),
+    ({"M": float("nan")}, "M = nan"), ({"halo": 0.5}, "halo = 0.5; expected a factor of 1 or more"),
+])  # fmt: skip
 def test_numbers_that_are_none_are_refused(changes, message):
     with pytest.raises(UsageError, match=message):
         predicted_workload(**{"S": 10, "q": 2, "M": 10, "training_bytes": lambda k: 1} | changes)

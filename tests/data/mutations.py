@@ -49,13 +49,9 @@ def _mutations(file: Path, form: str, marker: Path):
     """Return (kind, [(name, mutation, is it seen by a checksum)])."""
     raw = file.read_bytes()[:4]
     text = [
-        ("number", _number),
-        ("header", _header),
-        ("lines", _lines),
-        ("separator", _separator),
-        ("declared", _declared),
-        ("declared", _declared),
-    ]
+        ("number", _number), ("header", _header), ("lines", _lines), ("separator", _separator),
+        ("declared", _declared), ("declared", _declared),
+    ]  # fmt: skip
     if raw[:2] == b"\x1f\x8b":
         inside = [(name, _regzip(mutate), False) for name, mutate in BYTES[:5] + text * 2]
         # A flip may hit gzip's own header, where nothing of the text changes; the text itself is held by its CRC.
@@ -242,31 +238,15 @@ def _npy_header(raw, rng):
         text = _number(text, rng)
     elif how == 1:
         kinds = [
-            b"'|O'",
-            b"'<f2'",
-            b"'<i8'",
-            b"'>f4'",
-            b"'<U9999'",
-            b"'|V8'",
-            b"'<c16'",
-            b"'|b1'",
-            b"'<f16'",
-            b"[('a','<i4')]",
-            b"'<M8[s]'",
-        ]
+            b"'|O'", b"'<f2'", b"'<i8'", b"'>f4'", b"'<U9999'", b"'|V8'", b"'<c16'", b"'|b1'", b"'<f16'",
+            b"[('a','<i4')]", b"'<M8[s]'",
+        ]  # fmt: skip
         text = text.replace(text.split(b"'descr': ")[1].split(b",")[0], kinds[rng.integers(len(kinds))])
     elif how == 2:
         shapes = [
-            b"()",
-            b"(0,)",
-            b"(-1,)",
-            b"(99999999999,)",
-            b"(1, 0)",
-            b"(4294967296, 4294967296)",
-            b"(2,2,2)",
-            b"[7]",
+            b"()", b"(0,)", b"(-1,)", b"(99999999999,)", b"(1, 0)", b"(4294967296, 4294967296)", b"(2,2,2)", b"[7]",
             b"(True,)",
-        ]
+        ]  # fmt: skip
         shape = text[text.index(b"(") : text.index(b")") + 1]
         text = text.replace(shape, shapes[rng.integers(len(shapes))])
     else:

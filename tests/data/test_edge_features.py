@@ -121,17 +121,14 @@ def test_edges_of_networkx_keep_their_attributes():
         from_networkx(G, edge_features="dx")
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"edge_features": "dx,lenght"}, "no column 'lenght' .*length"),
-        ({"edge_features": "dx", "antisymmetric": "length"}, "--antisymmetric 'length' is no --edge-feat"),
-        ({"antisymmetric": "dx"}, "requires --edge-features"),
-        ({"edge_features": "short.npy"}, r"edges.csv: edge_attr has shape \(4, 2\); expected \(5, F\)"),
-        ({"edge_features": "attr.npy", "antisymmetric": "dx"}, "expected numbers of columns of the .npy, from 0"),
-        ({"edge_features": "attr.npy", "antisymmetric": "2"}, "names column 2; edges have 2 attributes"),
-    ],
-)
+@pytest.mark.parametrize("options, message", [
+    ({"edge_features": "dx,lenght"}, "no column 'lenght' .*length"),
+    ({"edge_features": "dx", "antisymmetric": "length"}, "--antisymmetric 'length' is no --edge-feat"),
+    ({"antisymmetric": "dx"}, "requires --edge-features"),
+    ({"edge_features": "short.npy"}, r"edges.csv: edge_attr has shape \(4, 2\); expected \(5, F\)"),
+    ({"edge_features": "attr.npy", "antisymmetric": "dx"}, "expected numbers of columns of the .npy, from 0"),
+    ({"edge_features": "attr.npy", "antisymmetric": "2"}, "names column 2; edges have 2 attributes"),
+])  # fmt: skip
 def test_what_is_wrong_with_the_option_is_named(folder, monkeypatch, options, message):
     monkeypatch.chdir(folder)
     np.save("short.npy", ATTR[1:])

@@ -40,20 +40,15 @@ def notes_of(folder, name="e.txt", **parts):
     return " | ".join(load_graph(folder / name, **{key: folder / value for key, value in parts.items()}).notes())
 
 
-@pytest.mark.parametrize(
-    "text, note",
-    [
-        ("0 1 1082052432\n1 2 1082056067\n", "weights of 1082052432 to 1082056067 look like times: --weight none"),
-        ("0 1 1082052432000\n1 2 1082056067000\n", "look like times"),
-        ("0 1 -1\n1 2 5\n2 0 -3\n", "2 of 3 weights are negative: gcn and means divide by sums of weights"),
-        ("1 2\n2 3\n3 1\n", "no edge names node 0: if the ids are from 1, number them with --relabel"),
-        ("source,target,weight,timestamp\n0,1,2,1300000000\n", "columns that are not read: timestamp"),
-        ("0 1 0\n1 2 5\n", "1 stored weights of 0 are no edges, and left out"),
-        ("0 1 1082052432.5\n1 2 1\n", ""),
-        ("0 1\n1 2\n", ""),
-        ("7 9\n", ""),
-    ],
-)
+@pytest.mark.parametrize("text, note", [
+    ("0 1 1082052432\n1 2 1082056067\n", "weights of 1082052432 to 1082056067 look like times: --weight none"),
+    ("0 1 1082052432000\n1 2 1082056067000\n", "look like times"),
+    ("0 1 -1\n1 2 5\n2 0 -3\n", "2 of 3 weights are negative: gcn and means divide by sums"),
+    ("1 2\n2 3\n3 1\n", "no edge names node 0: if the ids are from 1, number them with --relabel"),
+    ("source,target,weight,timestamp\n0,1,2,1300000000\n", "columns that are not read: timestamp"),
+    ("0 1 0\n1 2 5\n", "1 stored weights of 0 are no edges, and left out"), ("0 1 1082052432.5\n1 2 1\n", ""),
+    ("0 1\n1 2\n", ""), ("7 9\n", ""),
+])  # fmt: skip
 def test_a_word_about_edges_that_look_like_a_mistake(files, text, note):
     said = notes_of(files(e__txt=text))
     assert note in said and bool(note) == bool(said)
@@ -97,10 +92,10 @@ def test_the_line_says_how_edges_are_used_and_what_there_is():
     [
         ({"e__txt": "1 2\n2 3\n3 1\n", "x__npy": np.ones((3, 2))}, {"features": "x.npy"}, r"shape \(3, 2\), expected \(4, F\).* no edge names node 0: are its ids from 1\? see --relabel"),
         ({"e__txt": "1 9\n9 700\n", "x__npy": np.ones((3, 2))}, {"features": "x.npy"}, r"expected \(701, F\): the graph e has 701 nodes, and 3 of them have an edge: see --relabel"),
-        ({"e__txt": CYCLE, "y__csv": "a,b,c\n0,1,2\n"}, {"labels": "y.csv"}, r"which column\? name it as --labels .*y.csv:COLUMN; it has b, c"),
+        ({"e__txt": CYCLE, "y__csv": "a,b,c\n0,1,2\n"}, {"labels": "y.csv"}, r"which column\? give --labels .*y.csv:COLUMN of b, c"),
         ({"e__tsv": "7\t1178999\n"}, {}, "number them without gaps: spgnn convert .*e.tsv DST --relabel"),
         ({"e__txt": "ann bob\nbob cy\n"}, {}, "e.txt:1: source is 'ann'; expected an integer from 0, or names with --relabel"),
-        ({"e__txt": "0 1 {'weight': 2}\n"}, {}, "edges have a dict, as NetworkX writes it"),
+        ({"e__txt": "0 1 {'weight': 2}\n"}, {}, "edges have a dict; spgnn.load_graph"),
     ],
 )  # fmt: skip
 def test_what_is_refused_names_the_way_out(files, contents, parts, message):
@@ -125,21 +120,18 @@ def test_a_matrix_that_is_symmetric_up_to_rounding_and_one_without_its_diagonal(
     np.testing.assert_allclose(normalise(load_graph(A).A).toarray(), 1 / 3, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "name, text, expected",
-    [
-        ("g.gr", "c roads\np sp 3 3\na 1 2 5\na 2 3 7\na 1 2 1\n", [[0, 6, 0], [0, 0, 7], [0, 0, 0]]),
-        ("g.col", "c map\np edge 3 2\nn 1 4\ne 1 2\ne 2 3\n", [[0, 1, 0], [1, 0, 1], [0, 1, 0]]),
-        ("g.gr", "p tw 3 2\n1 2\n3 3\n", [[0, 1, 0], [1, 0, 0], [0, 0, 1]]),
-        ("g.gr", "p sp 3 3\na 1 2 5\n", "1 arcs; its problem line declares 3; was the file cut off"),
-        ("g.gr", "p sp 3 1\na 1 4 5\n", "g.gr:2: target 4; expected 1 to 3"),
-        ("g.gr", "p sp 3 1\na 1 2\n", "g.gr:2: 3 columns; expected 4"),
-        ("g.gr", "c a\np max 3 1\na 1 2 5\n", "g.gr:2: a problem 'max'; expected sp, edge, col, tw"),
-        ("g.gr", "p sp 3 99999999\na 1 2 5\n", "declares 99999999 edges, more than"),
-        ("g.gr", "p sp 999999999 1\na 1 2 5\n", "the problem line makes 999999999 nodes"),
-        ("g.col", "c nothing\n", "no problem line; expected `p sp NODES EDGES`"),
-    ],
-)
+@pytest.mark.parametrize("name, text, expected", [
+    ("g.gr", "c roads\np sp 3 3\na 1 2 5\na 2 3 7\na 1 2 1\n", [[0, 6, 0], [0, 0, 7], [0, 0, 0]]),
+    ("g.col", "c map\np edge 3 2\nn 1 4\ne 1 2\ne 2 3\n", [[0, 1, 0], [1, 0, 1], [0, 1, 0]]),
+    ("g.gr", "p tw 3 2\n1 2\n3 3\n", [[0, 1, 0], [1, 0, 0], [0, 0, 1]]),
+    ("g.gr", "p sp 3 3\na 1 2 5\n", "1 arcs; its problem line declares 3; was the file cut off"),
+    ("g.gr", "p sp 3 1\na 1 4 5\n", "g.gr:2: target 4; expected 1 to 3"),
+    ("g.gr", "p sp 3 1\na 1 2\n", "g.gr:2: 3 columns; expected 4"),
+    ("g.gr", "c a\np max 3 1\na 1 2 5\n", "g.gr:2: a problem 'max'; expected sp, edge, col, tw"),
+    ("g.gr", "p sp 3 99999999\na 1 2 5\n", "declares 99999999 edges, more than"),
+    ("g.gr", "p sp 999999999 1\na 1 2 5\n", "the problem line makes 999999999 nodes"),
+    ("g.col", "c nothing\n", "no problem line; expected `p sp NODES EDGES`"),
+])  # fmt: skip
 def test_dimacs_is_read_and_held_against_its_problem_line(tmp_path, name, text, expected):
     (tmp_path / name).write_text(text)
     if isinstance(expected, list):
@@ -178,14 +170,8 @@ def test_a_file_of_another_program_is_named_with_the_line_that_loads_it(tmp_path
     WRITE[kind](nx.Graph([("a", "b"), ("b", "c"), ("c", "a"), ("c", "d")]), path)
     line = foreign(path).partition("which ")[2].partition(" loads in")[0].partition(", if")[0].partition(", A the")[0]
     names = {
-        "spgnn": spgnn,
-        "networkx": nx,
-        "json": json,
-        "pickle": pickle,
-        "torch": torch,
-        "scipy": scipy,
-        "pandas": pd,
-    }
+        "spgnn": spgnn, "networkx": nx, "json": json, "pickle": pickle, "torch": torch, "scipy": scipy, "pandas": pd,
+    }  # fmt: skip
     graph = eval(line, names)  # the line of the message is tried as it stands
     assert graph.n_nodes == 4 and graph.with_edges("undirected").nnz == 8
     other = tmp_path / "unknown"

@@ -103,21 +103,13 @@ def test_a_spec_sets_parameters():
     assert generate("sbm:n=50,inside=0.5,degree=4").n_nodes == 50
 
 
-@pytest.mark.parametrize(
-    "spec, message",
-    [
-        ("gird:rows=2", "did you mean 'grid'"),
-        ("grid:row=2", "unknown parameter 'row'; did you mean 'rows'"),
-        ("grid:rows=two", "rows = 'two'; expected int"),
-        ("grid:rows=0", "rows = 0; expected at least 1"),
-        ("path:n=-1", "n = -1; expected at least 0"),
-        ("random_directed:n=4,degree=4", "expected at most n - 1 = 3"),
-        ("rmat:a=0.9,b=0.2", "d = -0.29; expected at least 0"),
-        ("rmat:scale=50", "expected at most 40"),
-        ("sbm:noise=nan", "noise = nan; expected at least 0"),
-        ("grid:return=2", "unknown parameter 'return'"),
-    ],
-)
+@pytest.mark.parametrize("spec, message", [
+    ("gird:rows=2", "did you mean 'grid'"), ("grid:row=2", "unknown parameter 'row'; did you mean 'rows'"),
+    ("grid:rows=two", "rows = 'two'; expected int"), ("grid:rows=0", "rows = 0; expected at least 1"),
+    ("path:n=-1", "n = -1; expected at least 0"), ("random_directed:n=4,degree=4", "expected at most n - 1 = 3"),
+    ("rmat:a=0.9,b=0.2", "d = -0.29; expected at least 0"), ("rmat:scale=50", "expected at most 40"),
+    ("sbm:noise=nan", "noise = nan; expected at least 0"), ("grid:return=2", "unknown parameter 'return'"),
+])  # fmt: skip
 def test_a_wrong_spec_says_what_is_wrong(spec, message):
     with pytest.raises(UsageError, match=message):
         generate(spec)

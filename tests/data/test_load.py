@@ -37,15 +37,10 @@ def test_built_in_names_and_specs_are_no_paths(tmp_path, monkeypatch):
     assert load_graph("star:n=4").meta["source"] == "star:n=4"
 
 
-@pytest.mark.parametrize(
-    "name, message",
-    [
-        ("wordnett", "did you mean 'wordnet'"),
-        ("five2", "did you mean 'five'"),
-        ("sub/none", "no such file or folder"),
-        ("qqqqqq", "expected a path or one of: wordnet, path, star"),
-    ],
-)
+@pytest.mark.parametrize("name, message", [
+    ("wordnett", "did you mean 'wordnet'"), ("five2", "did you mean 'five'"), ("sub/none", "no such file or folder"),
+    ("qqqqqq", "expected a path or one of: wordnet, path, star"),
+])  # fmt: skip
 def test_an_unknown_name_gives_the_nearest_known_ones(folder, monkeypatch, name, message):
     monkeypatch.chdir(folder)
     with pytest.raises(InputError, match=message):
@@ -167,12 +162,8 @@ def bad_csr(indices, indptr, shape=(5, 3)):
     def write(folder):
         data = np.ones(len(indices), np.float32)
         arrays = {
-            "format": b"csr",
-            "shape": shape,
-            "data": data,
-            "indices": np.array(indices),
-            "indptr": np.array(indptr),
-        }
+            "format": b"csr", "shape": shape, "data": data, "indices": np.array(indices), "indptr": np.array(indptr),
+        }  # fmt: skip
         np.savez(folder / "a.npz", **arrays)
         return folder / "a.npz"
 

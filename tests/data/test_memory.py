@@ -97,7 +97,7 @@ def test_labels_that_are_no_whole_classes_are_numbers(label, task):
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_a_number_to_predict_is_finite():
-    with pytest.raises(GraphError, match="node 2 has the target inf; expected finite ones, NaN for none"):
+    with pytest.raises(GraphError, match="node 2 has the target inf; expected finite, NaN for none"):
         from_pyg(Data(edge_index=Tensor(EDGES), y=Tensor([0.0, 1.0, np.inf, 1.0])))
 
 
@@ -142,23 +142,17 @@ def test_sums_of_duplicates_do_not_wrap_around(dtype):
     assert load_graph(coo).A[0, 1] == load_graph(csr).A[0, 1] == 300
 
 
-@pytest.mark.parametrize(
-    "make, message",
-    [
-        (lambda: graph_from_coo([0], [1], weights=[1j]), "weights hold complex128; expected real numbers"),
-        (lambda: graph_from_coo([0], [1], weights=["a"]), "weights hold <U1; expected real numbers"),
-        (lambda: load_graph(([0], [1]), features=[[1j], [2]]), "features: holds complex128; expected numbers"),
-        (lambda: load_graph(([0], [1]), features=[["a"], ["b"]]), "features: holds <U1; expected numbers"),
-        (lambda: load_graph(([0], [1]), features=[[1], [1, 2]]), "features: cannot be made an array"),
-        (
-            lambda: load_graph(([0], [1]), features=np.array([["2026-01-01"]] * 2, "M8[D]")),
-            "features: holds datetime64",
-        ),
-        (lambda: load_graph(np.ma.array(EDGES, mask=EDGES == 2)), "masked entries is not supported"),
-        (lambda: load_graph(([0], [1], [0.5])), r"expected \(src, dst\): give weights as spgnn.graph_from_coo"),
-        (lambda: from_pyg(Data(edge_index=Tensor(EDGES), x=Tensor(np.ones((4, 2)) * 1j))), "features hold complex128"),
-    ],
-)
+@pytest.mark.parametrize("make, message", [
+    (lambda: graph_from_coo([0], [1], weights=[1j]), "weights hold complex128; expected real numbers"),
+    (lambda: graph_from_coo([0], [1], weights=["a"]), "weights hold <U1; expected real numbers"),
+    (lambda: load_graph(([0], [1]), features=[[1j], [2]]), "features: holds complex128; expected numbers"),
+    (lambda: load_graph(([0], [1]), features=[["a"], ["b"]]), "features: holds <U1; expected numbers"),
+    (lambda: load_graph(([0], [1]), features=[[1], [1, 2]]), "features: cannot be made an array"),
+    (lambda: load_graph(([0], [1]), features=np.array([["2026-01-01"]] * 2, "M8[D]")), "features: holds datetime64"),
+    (lambda: load_graph(np.ma.array(EDGES, mask=EDGES == 2)), "masked entries is not supported"),
+    (lambda: load_graph(([0], [1], [0.5])), r"expected \(src, dst\): give weights as spgnn.graph_from_coo"),
+    (lambda: from_pyg(Data(edge_index=Tensor(EDGES), x=Tensor(np.ones((4, 2)) * 1j))), "features hold complex128"),
+])  # fmt: skip
 def test_values_that_are_no_real_numbers_are_refused(make, message):
     with pytest.raises(InputError, match=message):
         make()
@@ -185,17 +179,10 @@ def test_scipy_matrix_handed_in_is_not_changed():
     assert A.indices.tolist() == [2, 0, 1]
 
 
-@pytest.mark.parametrize(
-    "dtype, values, stored",
-    [
-        (np.float64, [1, 1], np.float32),
-        (np.float64, [1, 0.1], np.float64),
-        (np.float64, [1, 1e300], np.float64),
-        (np.int64, [1, 7], np.float32),
-        (np.int64, [1, 2**24 + 1], np.float64),
-        (bool, [True, True], np.float32),
-    ],
-)
+@pytest.mark.parametrize("dtype, values, stored", [
+    (np.float64, [1, 1], np.float32), (np.float64, [1, 0.1], np.float64), (np.float64, [1, 1e300], np.float64),
+    (np.int64, [1, 7], np.float32), (np.int64, [1, 2**24 + 1], np.float64), (bool, [True, True], np.float32),
+])  # fmt: skip
 def test_weights_keep_their_value_in_the_narrowest_float(tmp_path, dtype, values, stored):
     A = sp.csr_array((np.array(values, dtype), ([0, 1], [1, 0])), shape=(2, 2))
     for form in ("csr", "csc", "coo"):
@@ -292,15 +279,9 @@ def test_networkx_errors_name_the_attribute():
 
 def test_pyg_data_with_features_labels_and_masks():
     data = Data(
-        edge_index=Tensor(EDGES),
-        edge_weight=Tensor([1.0, 2.0, 3.0, 4.0]),
-        x=Tensor(np.eye(5, dtype=np.float32)),
-        y=Tensor([[0], [1], [2], [0], [1]]),
-        num_nodes=5,
-        train_mask=mask(0, 1),
-        val_mask=mask(2),
-        test_mask=mask(3),
-    )
+        edge_index=Tensor(EDGES), edge_weight=Tensor([1.0, 2.0, 3.0, 4.0]), x=Tensor(np.eye(5, dtype=np.float32)),
+        y=Tensor([[0], [1], [2], [0], [1]]), num_nodes=5, train_mask=mask(0, 1), val_mask=mask(2), test_mask=mask(3),
+    )  # fmt: skip
     graph = load_graph(data)
     assert (graph.n_nodes, graph.A[1, 2], graph.A[3, 0]) == (5, 5, 4)
     assert graph.X.shape == (5, 5) and graph.y.tolist() == [0, 1, 2, 0, 1]
@@ -367,13 +348,9 @@ def test_graphs_of_pyg_and_dgl_are_read_in_the_direction_of_their_edges_unless_t
 
 def test_dgl_graph_with_features_labels_masks_and_weights():
     g = DGLGraph(
-        5,
-        feat=Tensor(np.eye(5)),
-        label=Tensor([0, 1, 2, 0, 1]),
-        train_mask=mask(0),
-        val_mask=mask(1),
+        5, feat=Tensor(np.eye(5)), label=Tensor([0, 1, 2, 0, 1]), train_mask=mask(0), val_mask=mask(1),
         test_mask=mask(4),
-    )
+    )  # fmt: skip
     graph = load_graph(g)
     assert graph.X.shape == (5, 5) and graph.y.tolist() == [0, 1, 2, 0, 1] and graph.split.tolist() == [0, 1, -1, -1, 2]
     assert graph.nnz == 3 and np.all(graph.A.data == 1)

@@ -129,7 +129,7 @@ def test_a_folder_that_is_no_graph_is_not_overwritten(tmp_path):
         save_graph(path_graph(4), tmp_path / "thesis")
     save_graph(path_graph(4), tmp_path / "g")
     (tmp_path / "g" / "summary.json").write_text("of a run")
-    with pytest.raises(UsageError, match="is not replaced: summary.json in it would be lost"):
+    with pytest.raises(UsageError, match="is not replaced: summary.json would be lost"):
         save_graph(path_graph(5), tmp_path / "g")
     (tmp_path / "file").write_text("...")
     with pytest.raises(UsageError, match="is a file"):

@@ -12,14 +12,9 @@ from spgnn.errors import FormatError, InputError
 
 DIRECTED = [key for key in tiny.WRITERS if key[0] not in ("metis", "planetoid")]
 WEIGHTED = {
-    ("edges", "csv"),
-    ("parquet", "one file"),
-    ("dimacs", "arcs"),
-    ("mtx", "plain"),
-    ("scipy", "csr"),
-    ("scipy", "csc"),
-    ("scipy", "coo"),
-}
+    ("edges", "csv"), ("parquet", "one file"), ("dimacs", "arcs"), ("mtx", "plain"), ("scipy", "csr"),
+    ("scipy", "csc"), ("scipy", "coo"),
+}  # fmt: skip
 ENTIRE = [key for key in DIRECTED if key[0] in ("gnn-benchmark", "heterophilous", "graphsaint", "ogb")]
 
 
@@ -101,26 +96,22 @@ def test_planetoid_written_by_this_python_reads_the_same(tmp_path):
         np.testing.assert_array_equal(dense(graph.X), dense(old.X))
 
 
-@pytest.mark.parametrize(
-    "part, value, message",
-    [
-        ("ty", np.array([[1, 0, 0], [1, 1, 0], [0, 0, 1]]), "ind.tiny.ty: row 1 is not one-hot"),
-        ("ty", np.array([[1, 0, 0], [0, 2, 0], [0, 0, 1]]), "ind.tiny.ty: row 1 is not one-hot"),
-        ("ty", np.eye(2, 3), "ind.tiny.tx: shape (3, 3); expected (2, 3)"),
-        ("ally", [[1, 0]], "ind.tiny.ally: holds list; expected an array"),
-        ("allx", np.eye(6), "ind.tiny.allx: holds ndarray; expected a scipy CSR"),
-        ("tx", sp.csr_matrix(np.ones((3, 2))), "ind.tiny.tx: shape (3, 2); expected (3, 3)"),
-        ("tx", sp.csr_matrix(np.full((3, 3), np.nan)), "ind.tiny.tx: features"),
-        ("graph", {u: [10] * (u == 1) for u in range(10)}, "edge 0 is 1 -> 10; node ids must be 0 to 9"),
-        ("graph", {0: [1], 1: (0,)}, "expected a dict of node: [neighbours]"),
-        ("graph", {0: [1.0]}, "a neighbour is not an integer"),
-        ("test.index", b"8\n6\n", "test.index: 2 ids; expected 3"),
-        ("test.index", b"8\n6\n8\n", "test.index: 3 ids; expected 3 different ones"),
-        ("test.index", b"8\n6\n5\n", "test.index: ids 5 to 8; expected 6 to 9"),
-        ("test.index", b"8\n6\n10\n", "test.index: ids 6 to 10; expected 6 to 9"),
-        ("test.index", b"8\n6\nx\n", "test.index:3: test node id is 'x'"),
-    ],
-)
+@pytest.mark.parametrize("part, value, message", [
+    ("ty", np.array([[1, 0, 0], [1, 1, 0], [0, 0, 1]]), "ind.tiny.ty: row 1 is not one-hot"),
+    ("ty", np.array([[1, 0, 0], [0, 2, 0], [0, 0, 1]]), "ind.tiny.ty: row 1 is not one-hot"),
+    ("ty", np.eye(2, 3), "ind.tiny.tx: shape (3, 3); expected (2, 3)"),
+    ("ally", [[1, 0]], "ind.tiny.ally: holds list; expected an array"),
+    ("allx", np.eye(6), "ind.tiny.allx: holds ndarray; expected a scipy CSR"),
+    ("tx", sp.csr_matrix(np.ones((3, 2))), "ind.tiny.tx: shape (3, 2); expected (3, 3)"),
+    ("tx", sp.csr_matrix(np.full((3, 3), np.nan)), "ind.tiny.tx: features"),
+    ("graph", {u: [10] * (u == 1) for u in range(10)}, "edge 0 is 1 -> 10; node ids must be 0 to 9"),
+    ("graph", {0: [1], 1: (0,)}, "expected a dict of node: [neighbours]"),
+    ("graph", {0: [1.0]}, "a neighbour is not an integer"), ("test.index", b"8\n6\n", "test.index: 2 ids; expected 3"),
+    ("test.index", b"8\n6\n8\n", "test.index: 3 ids; expected 3 different ones"),
+    ("test.index", b"8\n6\n5\n", "test.index: ids 5 to 8; expected 6 to 9"),
+    ("test.index", b"8\n6\n10\n", "test.index: ids 6 to 10; expected 6 to 9"),
+    ("test.index", b"8\n6\nx\n", "test.index:3: test node id is 'x'"),
+])  # fmt: skip
 def test_planetoid_parts_must_fit_each_other(tmp_path, part, value, message):
     prefix = tiny.write_planetoid(tmp_path)
     (tmp_path / f"ind.tiny.{part}").write_bytes(value if isinstance(value, bytes) else pickle.dumps(value, 2))

@@ -50,33 +50,26 @@ def refusal(path, peak_mb=4) -> str:
 ONES, ZEROS = np.ones(7, np.float32), np.zeros(7, np.int32)
 
 
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"indices": np.array([1, 2, 2, 0, 3, 3, 6])}, "row 4 has column 6; expected 0 to 5"),
-        ({"indices": np.array([1, 2, 2, 0, -3, 3, 0])}, "row 2 has column -3"),
-        ({"indices": np.array([1, 2, 2, 0, 3, 3, 10**9])}, "column 1000000000"),
-        ({"indices": np.array([1, 2, 2, 0, 3, 3, 2**32 + 1])}, "row 4 has column 4294967297"),
-        ({"indices": ONES}, "indices is float32; expected integers"),
-        ({"indptr": np.array([0, 2, 3, 5, 6, 7, 99])}, "indptr must rise from 0 to 7, got 0 to 99"),
-        ({"indptr": np.array([0, 2, 9, 5, 6, 7, 7])}, "indptr must rise"),
-        ({"indptr": np.array([0, 2, 3])}, "indptr has 3 entries; expected rows + 1 = 7"),
-        ({"indptr": np.zeros(0, int)}, "indptr has 0 entries"),
-        ({"data": ONES[:3]}, "7 indices and 3 values"),
-        ({"data": ONES * np.nan}, "expected finite numbers"),
-        ({"data": np.float32([1, 2, 3, 4, 5, 6, np.inf])}, "entry 6 is inf"),
-        ({"data": np.array(["a"] * 7)}, "data is <U1; expected numbers"),
-        ({"data": np.ones((7, 1))}, "data has shape (7, 1)"),
-        ({"shape": np.array([6, 5])}, "adjacency has shape (6, 5)"),
-        ({"shape": np.array([2**40, 2**40])}, "expected rows + 1 = 1099511627777"),
-        ({"shape": np.array([-6, 6])}, "shape (-6, 6)"),
-        ({"shape": np.array([6.0, 6.0])}, "expected two integers"),
-        ({"shape": np.array([6])}, "expected two integers"),
-        ({"format": np.array(b"bsr")}, "sparse format 'bsr'; expected csr, csc or coo"),
-        ({"format": np.array([b"csr"])}, "sparse format None"),
-        ({"indptr": None}, "has no array 'indptr'"),
-    ],
-)
+@pytest.mark.parametrize("changes, message", [
+    ({"indices": np.array([1, 2, 2, 0, 3, 3, 6])}, "row 4 has column 6; expected 0 to 5"),
+    ({"indices": np.array([1, 2, 2, 0, -3, 3, 0])}, "row 2 has column -3"),
+    ({"indices": np.array([1, 2, 2, 0, 3, 3, 10**9])}, "column 1000000000"),
+    ({"indices": np.array([1, 2, 2, 0, 3, 3, 2**32 + 1])}, "row 4 has column 4294967297"),
+    ({"indices": ONES}, "indices is float32; expected integers"),
+    ({"indptr": np.array([0, 2, 3, 5, 6, 7, 99])}, "indptr must rise from 0 to 7, got 0 to 99"),
+    ({"indptr": np.array([0, 2, 9, 5, 6, 7, 7])}, "indptr must rise"),
+    ({"indptr": np.array([0, 2, 3])}, "indptr has 3 entries; expected rows + 1 = 7"),
+    ({"indptr": np.zeros(0, int)}, "indptr has 0 entries"), ({"data": ONES[:3]}, "7 indices and 3 values"),
+    ({"data": ONES * np.nan}, "expected finite numbers"),
+    ({"data": np.float32([1, 2, 3, 4, 5, 6, np.inf])}, "entry 6 is inf"),
+    ({"data": np.array(["a"] * 7)}, "data is <U1; expected numbers"),
+    ({"data": np.ones((7, 1))}, "data has shape (7, 1)"), ({"shape": np.array([6, 5])}, "adjacency has shape (6, 5)"),
+    ({"shape": np.array([2**40, 2**40])}, "expected rows + 1 = 1099511627777"),
+    ({"shape": np.array([-6, 6])}, "shape (-6, 6)"), ({"shape": np.array([6.0, 6.0])}, "expected two integers"),
+    ({"shape": np.array([6])}, "expected two integers"),
+    ({"format": np.array(b"bsr")}, "sparse format 'bsr'; expected csr, csc or coo"),
+    ({"format": np.array([b"csr"])}, "sparse format None"), ({"indptr": None}, "has no array 'indptr'"),
+])  # fmt: skip
 def test_scipy_parts_that_make_no_matrix_are_refused(tmp_path, changes, message):
     assert message in refusal(rewrite(tiny.write_scipy(tmp_path), **changes))
 
@@ -97,24 +90,17 @@ def header(shape: str, descr: str = "'<f4'") -> bytes:
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
 
 
-@pytest.mark.parametrize(
-    "raw, message",
-    [
-        (header("(99999999999,)"), "and holds 128"),
-        (header("(2305843009213693952, 4)"), "and holds"),
-        (header("(-7,)") + b"\0" * 28, "sizes cannot be negative"),
-        (header("(7,)", "'|O'") + b"\0" * 56, "pickled objects, which are never loaded"),
-        (header("(7,)", "'<c8'") + b"\0" * 56, "holds complex64; expected numbers"),
-        (header("(7,)", "'|V4'") + b"\0" * 28, "expected numbers"),
-        (header("(7,)", "[('a', '<f4')]") + b"\0" * 28, "expected numbers"),
-        (header("(7,)", "'|S0'"), "expected numbers"),
-        (header("7") + b"\0" * 28, "cannot be read"),
-        (header("(7,)", "__import__('os')"), "cannot be read"),
-        (b"\x93NUMPY\x09\x00", "version (9, 0)"),
-        (b"\x93NUMPY\x02\x00\xff\xff\xff\x7f", "cannot be read"),
-        (b"", "cannot be read"),
-    ],
-)
+@pytest.mark.parametrize("raw, message", [
+    (header("(99999999999,)"), "and holds 128"), (header("(2305843009213693952, 4)"), "and holds"),
+    (header("(-7,)") + b"\0" * 28, "sizes cannot be negative"),
+    (header("(7,)", "'|O'") + b"\0" * 56, "pickled objects, which are never loaded"),
+    (header("(7,)", "'<c8'") + b"\0" * 56, "holds complex64; expected numbers"),
+    (header("(7,)", "'|V4'") + b"\0" * 28, "expected numbers"),
+    (header("(7,)", "[('a', '<f4')]") + b"\0" * 28, "expected numbers"), (header("(7,)", "'|S0'"), "expected numbers"),
+    (header("7") + b"\0" * 28, "cannot be read"), (header("(7,)", "__import__('os')"), "cannot be read"),
+    (b"\x93NUMPY\x09\x00", "version (9, 0)"), (b"\x93NUMPY\x02\x00\xff\xff\xff\x7f", "cannot be read"),
+    (b"", "cannot be read"),
+])  # fmt: skip
 def test_an_array_header_is_held_against_the_member_before_allocation(tmp_path, raw, message):
     assert message in refusal(rewrite(tiny.write_scipy(tmp_path), data=raw))
 
@@ -179,34 +165,27 @@ def test_unsorted_columns_and_duplicates_become_one_edge_each(tmp_path):
     assert graph.meta["duplicates"] == 1
 
 
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"attr_shape": np.array([5, 3])}, "indptr has 7 entries"),
-        ({"attr_data": np.full(7, np.nan, np.float32)}, "features"),
-        ({"attr_shape": np.array([6, 2**50])}, "wide with"),
-        ({"labels": np.array([0, 1])}, "labels have shape (2,); expected (6,)"),
-        ({"labels": np.array([0, 1, 2, 3, 4, -7])}, "node 5 has label -7"),
-        ({"labels": np.zeros(6)}, "labels are float64; expected integers"),
-    ],
-)
+@pytest.mark.parametrize("changes, message", [
+    ({"attr_shape": np.array([5, 3])}, "indptr has 7 entries"),
+    ({"attr_data": np.full(7, np.nan, np.float32)}, "features"), ({"attr_shape": np.array([6, 2**50])}, "wide with"),
+    ({"labels": np.array([0, 1])}, "labels have shape (2,); expected (6,)"),
+    ({"labels": np.array([0, 1, 2, 3, 4, -7])}, "node 5 has label -7"),
+    ({"labels": np.zeros(6)}, "labels are float64; expected integers"),
+])  # fmt: skip
 def test_gnn_benchmark_features_and_labels_must_fit(tmp_path, changes, message):
     assert message in refusal(rewrite(tiny.write_gnn_benchmark(tmp_path), **changes))
 
 
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"node_features": tiny.X[:5]}, "node_labels is int64 of shape (6,); expected integers (5,)"),
-        ({"node_features": np.full_like(tiny.X, np.inf)}, "features"),
-        ({"edges": np.array([[0, 6]])}, "edge 0 is 0 -> 6; node ids must be 0 to 5"),
-        ({"edges": np.array([[0, -1]])}, "edge 0 is 0 -> -1"),
-        ({"edges": np.array([0, 1])}, "expected integers (edges, 2)"),
-        ({"train_masks": np.zeros((2, 5), bool)}, "train_masks is bool of shape (2, 5); expected bool (splits, 6)"),
-        ({"val_masks": np.zeros((3, 6), bool)}, "val_masks is bool of shape (3, 6)"),
-        ({"test_masks": np.ones((2, 6), bool)}, "node 0 is in two parts of split 0"),
-    ],
-)
+@pytest.mark.parametrize("changes, message", [
+    ({"node_features": tiny.X[:5]}, "node_labels is int64 of shape (6,); expected integers (5,)"),
+    ({"node_features": np.full_like(tiny.X, np.inf)}, "features"),
+    ({"edges": np.array([[0, 6]])}, "edge 0 is 0 -> 6; node ids must be 0 to 5"),
+    ({"edges": np.array([[0, -1]])}, "edge 0 is 0 -> -1"),
+    ({"edges": np.array([0, 1])}, "expected integers (edges, 2)"),
+    ({"train_masks": np.zeros((2, 5), bool)}, "train_masks is bool of shape (2, 5); expected bool (splits, 6)"),
+    ({"val_masks": np.zeros((3, 6), bool)}, "val_masks is bool of shape (3, 6)"),
+    ({"test_masks": np.ones((2, 6), bool)}, "node 0 is in two parts of split 0"),
+])  # fmt: skip
 def test_heterophilous_arrays_must_fit_each_other(tmp_path, changes, message):
     assert message in refusal(rewrite(tiny.write_heterophilous(tmp_path), **changes))
 

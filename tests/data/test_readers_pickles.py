@@ -90,18 +90,15 @@ def test_other_classes_are_refused(tmp_path):
             loaded(tmp_path, pickle.dumps(value, 2))
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [
-        b"\x80\x02]r\xff\xff\xff\x7f.",  # a memo place that the C unpickler makes 32 GB for
-        b"\x80\x05\x96" + struct.pack("<Q", 1 << 40) + b"abc.",  # a bytearray of 1 TiB
-        b"\x80\x02T\xff\xff\xff\x7fabc.",
-        b"\x80\x02\x8b\xff\xff\xff\x7fabc.",
-        b"\x80\x04\x95" + struct.pack("<Q", 1 << 50) + b"N.",
-        b"(" * 1000 + b".",
-        b"I" + b"9" * 5000 + b"\n.",
-    ],
-)
+@pytest.mark.parametrize("raw", [
+    b"\x80\x02]r\xff\xff\xff\x7f.",  # a memo place that the C unpickler makes 32 GB for
+    b"\x80\x05\x96" + struct.pack("<Q", 1 << 40) + b"abc.",  # a bytearray of 1 TiB
+    b"\x80\x02T\xff\xff\xff\x7fabc.",
+    b"\x80\x02\x8b\xff\xff\xff\x7fabc.",
+    b"\x80\x04\x95" + struct.pack("<Q", 1 << 50) + b"N.",
+    b"(" * 1000 + b".",
+    b"I" + b"9" * 5000 + b"\n.",
+])  # fmt: skip
 def test_what_a_pickle_declares_allocates_nothing(tmp_path, raw):
     tracemalloc.start()
     try:

@@ -37,58 +37,44 @@ def refusal(tmp_path, name: str, content: bytes | str, peak_mb: float = 8) -> st
     return str(caught.value)[len(str(tmp_path)) + 1 :]
 
 
-@pytest.mark.parametrize(
-    "lines, message",
-    [
-        ("0 1\n1 x\n", "e.txt:2: target is 'x'; expected an integer from 0, or names with --relabel"),
-        ("0 1\n# c\n\n-1 2\n", "e.txt:4: source is '-1'; expected an integer from 0"),
-        ("0 1\n1.5 2\n", "e.txt:2: source is '1.5'"),
-        ("0 1\n1\n", "e.txt:2: 1 columns; expected 2"),
-        ("0 1 2 3\n", "e.txt:1: 4 columns; expected 2 or 3"),
-        ("0 1\n0 1 5\n", "e.txt:2: 3 columns; expected 2"),
-        ("0 1 nan\n", "e.txt:1: weight is 'nan'; expected a finite number"),
-        ("0 1 1.0\n1 2 -inf\n", "e.txt:2: weight is '-inf'; expected a finite"),
-        ("0 1 1.0\n1 2 3,5,6\n", "e.txt:2: 5 columns"),
-        ("0 1 1e\n", "e.txt:1: weight is '1e'; expected a finite number"),
-        ("0 1 1.5\n1 2 1_0\n", "e.txt:2: weight is '1_0'; expected a finite number"),
-        ("0 9999999999999999999\n", "e.txt:1: target is '9999999999999999999'"),
-        ("0 999999999999\n", "node id 999999999999 makes 1000000000000 nodes for 1 edges"),
-        ("# Nodes: 999999999999 Edges: 1\n0 1\n", "the header makes 999999999999 nodes for 1 edges"),
-        ("# Nodes: 5 Edges: 3\n0 1\n0 2\n", "its header declares 3 edges, it holds 2"),
-        ("# only comments\n", "holds no edge"),
-        ("0 1\n\0\0 2\n", "e.txt:2: source is '\\x00\\x00'"),
-        ("", "the file is empty"),
-    ],
-)
+@pytest.mark.parametrize("lines, message", [
+    ("0 1\n1 x\n", "e.txt:2: target is 'x'; expected an integer from 0, or names with --relabel"),
+    ("0 1\n# c\n\n-1 2\n", "e.txt:4: source is '-1'; expected an integer from 0"),
+    ("0 1\n1.5 2\n", "e.txt:2: source is '1.5'"), ("0 1\n1\n", "e.txt:2: 1 columns; expected 2"),
+    ("0 1 2 3\n", "e.txt:1: 4 columns; expected 2 or 3"), ("0 1\n0 1 5\n", "e.txt:2: 3 columns; expected 2"),
+    ("0 1 nan\n", "e.txt:1: weight is 'nan'; expected a finite number"),
+    ("0 1 1.0\n1 2 -inf\n", "e.txt:2: weight is '-inf'; expected a finite"),
+    ("0 1 1.0\n1 2 3,5,6\n", "e.txt:2: 5 columns"), ("0 1 1e\n", "e.txt:1: weight is '1e'; expected a finite number"),
+    ("0 1 1.5\n1 2 1_0\n", "e.txt:2: weight is '1_0'; expected a finite number"),
+    ("0 9999999999999999999\n", "e.txt:1: target is '9999999999999999999'"),
+    ("0 999999999999\n", "node id 999999999999 makes 1000000000000 nodes for 1 edges"),
+    ("# Nodes: 999999999999 Edges: 1\n0 1\n", "the header makes 999999999999 nodes for 1 edges"),
+    ("# Nodes: 5 Edges: 3\n0 1\n0 2\n", "its header declares 3 edges, it holds 2"),
+    ("# only comments\n", "holds no edge"), ("0 1\n\0\0 2\n", "e.txt:2: source is '\\x00\\x00'"),
+    ("", "the file is empty"),
+])  # fmt: skip
 def test_edge_lists_name_the_line(tmp_path, lines, message):
     assert message in refusal(tmp_path, "e.txt", lines)
 
 
-@pytest.mark.parametrize(
-    "content, message",
-    [
-        (
-            "%%MatrixMarket matrix coordinate real general\n9 9 99999999999\n1 1 1\n",
-            ":2: declares 99999999999 entries, more than 68 bytes",
-        ),
-        (
-            "%%MatrixMarket matrix coordinate real general\n99999999999 99999999999 1\n1 1 1\n",
-            "makes 99999999999 nodes for 1 edges",
-        ),
-        ("%%MatrixMarket matrix coordinate complex general\n1 1 1\n", "complex general is not a graph"),
-        ("%%MatrixMarket matrix coordinate real skew-symmetric\n1 1 1\n", "skew-symmetric is not a graph"),
-        ("%%MatrixMarket matrix array real general\n1 1\n", "array real"),
-        ("%%MatrixMarket matrix coordinate real general\n2 3 1\n1 1 1\n", ":2: 2 rows and 3 columns"),
-        ("%%MatrixMarket matrix coordinate real general\n% c\n3 3 2\n1 1 1\n4 1 1\n", ":5: row 4; expected 1 to 3"),
-        ("%%MatrixMarket matrix coordinate real general\n3 3 1\n0 1 1\n", ":3: row 0; expected 1 to 3"),
-        ("%%MatrixMarket matrix coordinate real general\n3 3 2\n1 1 1\n", "1 entries; its size line declares 2"),
-        ("%%MatrixMarket matrix coordinate real general\n3 3 1\n1 1 1\n1 2 1\n", "more entries than the 1"),
-        ("%%MatrixMarket matrix coordinate real general\n3 3 1\n1 1 inf\n", ":3: value is 'inf'"),
-        ("%%MatrixMarket matrix coordinate pattern general\n3 3 1\n1 1 1\n", ":3: 3 columns; expected 2"),
-        ("%%MatrixMarket matrix coordinate real general\n% only\n", "no size line"),
-        ("1 2 3\n", "starts with b'1 2 3'"),
-    ],
-)
+@pytest.mark.parametrize("content, message", [
+    ("%%MatrixMarket matrix coordinate real general\n9 9 99999999999\n1 1 1\n",
+     ":2: declares 99999999999 entries, more than 68 bytes"),
+    ("%%MatrixMarket matrix coordinate real general\n99999999999 99999999999 1\n1 1 1\n",
+     "makes 99999999999 nodes for 1 edges"),
+    ("%%MatrixMarket matrix coordinate complex general\n1 1 1\n", "complex general is not a graph"),
+    ("%%MatrixMarket matrix coordinate real skew-symmetric\n1 1 1\n", "skew-symmetric is not a graph"),
+    ("%%MatrixMarket matrix array real general\n1 1\n", "array real"),
+    ("%%MatrixMarket matrix coordinate real general\n2 3 1\n1 1 1\n", ":2: 2 rows and 3 columns"),
+    ("%%MatrixMarket matrix coordinate real general\n% c\n3 3 2\n1 1 1\n4 1 1\n", ":5: row 4; expected 1 to 3"),
+    ("%%MatrixMarket matrix coordinate real general\n3 3 1\n0 1 1\n", ":3: row 0; expected 1 to 3"),
+    ("%%MatrixMarket matrix coordinate real general\n3 3 2\n1 1 1\n", "1 entries; its size line declares 2"),
+    ("%%MatrixMarket matrix coordinate real general\n3 3 1\n1 1 1\n1 2 1\n", "more entries than the 1"),
+    ("%%MatrixMarket matrix coordinate real general\n3 3 1\n1 1 inf\n", ":3: value is 'inf'"),
+    ("%%MatrixMarket matrix coordinate pattern general\n3 3 1\n1 1 1\n", ":3: 3 columns; expected 2"),
+    ("%%MatrixMarket matrix coordinate real general\n% only\n", "no size line"),
+    ("1 2 3\n", "starts with b'1 2 3'"),
+])  # fmt: skip
 def test_matrix_market_is_held_against_its_header(tmp_path, content, message):
     assert message in refusal(tmp_path, "m.mtx", content)
 
@@ -124,25 +110,19 @@ def test_the_head_of_matrix_market_may_come_in_any_pieces(tmp_path, monkeypatch,
     )
 
 
-@pytest.mark.parametrize(
-    "content, message",
-    [
-        ("99999999999 1\n2\n1\n", "m.graph:1: declares 99999999999 nodes"),
-        ("2 99999999999\n2\n1\n", "99999999999 edges, more than"),
-        ("% c\n3 1\n2\n1\n", "lines for 2 nodes; the header declares 3"),
-        ("2 1\n2\n1\n2\n", "m.graph:4: a line for a node after the 2"),
-        ("2 2\n2\n1\n", "2 neighbours; expected 4, for 2 edges of the header"),
-        ("2 1\n3\n1\n", "m.graph:2: neighbour 3; expected 1 to 2"),
-        ("2 1\n2\n0\n", "m.graph:3: neighbour 0; expected 1 to 2"),
-        ("3 2\n2\n3\n1 2\n", "disagree about their edge"),
-        ("2 1 1\n2 5\n1 6\n", "disagree about their edge"),
-        ("2 1 1\n2\n1 6\n", "m.graph:2: 1 numbers; expected 0 and then pairs"),
-        ("2 1 7\n2\n1\n", "fmt 7; expected three digits"),
-        ("2 1 1\n2 x\n1 x\n", "m.graph:2: number is 'x'"),
-        ("2\n", "m.graph:1: 1 numbers; expected `n m [fmt [ncon]]`"),
-        ("% no header\n", "no header line"),
-    ],
-)
+@pytest.mark.parametrize("content, message", [
+    ("99999999999 1\n2\n1\n", "m.graph:1: declares 99999999999 nodes"),
+    ("2 99999999999\n2\n1\n", "99999999999 edges, more than"),
+    ("% c\n3 1\n2\n1\n", "lines for 2 nodes; the header declares 3"),
+    ("2 1\n2\n1\n2\n", "m.graph:4: a line for a node after the 2"),
+    ("2 2\n2\n1\n", "2 neighbours; expected 4, for 2 edges of the header"),
+    ("2 1\n3\n1\n", "m.graph:2: neighbour 3; expected 1 to 2"),
+    ("2 1\n2\n0\n", "m.graph:3: neighbour 0; expected 1 to 2"), ("3 2\n2\n3\n1 2\n", "disagree about their edge"),
+    ("2 1 1\n2 5\n1 6\n", "disagree about their edge"),
+    ("2 1 1\n2\n1 6\n", "m.graph:2: 1 numbers; expected 0 and then pairs"),
+    ("2 1 7\n2\n1\n", "fmt 7; expected three digits"), ("2 1 1\n2 x\n1 x\n", "m.graph:2: number is 'x'"),
+    ("2\n", "m.graph:1: 1 numbers; expected `n m [fmt [ncon]]`"), ("% no header\n", "no header line"),
+])  # fmt: skip
 def test_metis_is_held_against_its_header(tmp_path, content, message):
     assert message in refusal(tmp_path, "m.graph", content)
 
@@ -338,17 +318,12 @@ def test_any_bytes_parse_or_give_a_format_error_on_a_line_that_exists(raw):
     assert len(counts) == 8 * (n_lines if fault is None else fault[0] + 1)
 
 
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        (b"1 2.5", "target is '2.5'; expected an integer"),
-        (b"1 .0", "target is '.0'"),
-        (b"1 2e3", "target is '2e3'"),
-        (b"1 1000000000000000000", "target is '1000000000000000000'; expected an integer from 0 to 10^18 - 1"),
-        (b"bob 1", "source is 'bob'; expected an integer from 0, or names with --relabel"),
-        (b"1 2 3", "3 columns; expected 2 as in the lines before"),
-    ],
-)
+@pytest.mark.parametrize("text, message", [
+    (b"1 2.5", "target is '2.5'; expected an integer"), (b"1 .0", "target is '.0'"), (b"1 2e3", "target is '2e3'"),
+    (b"1 1000000000000000000", "target is '1000000000000000000'; expected an integer from 0 to 10^18 - 1"),
+    (b"bob 1", "source is 'bob'; expected an integer from 0, or names with --relabel"),
+    (b"1 2 3", "3 columns; expected 2 as in the lines before"),
+])  # fmt: skip
 def test_ids_are_whole_numbers(text, message):
     with pytest.raises(FormatError) as caught:
         EdgeLines(2).read(b"0 1.\n2.0 3.000\n4 5 {}\n" + text, PATH, 7)

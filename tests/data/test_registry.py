@@ -37,16 +37,13 @@ def test_a_format_of_ones_own_works_everywhere(registry, tmp_path):
         reader("native", detect=is_lengths)(read_length)
 
 
-@pytest.mark.parametrize(
-    "raised, expected, message",
-    [
-        (ValueError("bad digit"), FormatError, "cannot be read as odd: ValueError: bad digit"),
-        (EOFError("cut"), FormatError, "cannot be read as odd: EOFError: cut"),
-        (MemoryError("9 TiB"), ResourceError, "does not fit into memory: 9 TiB"),
-        (FileNotFoundError(2, "No such file", "role.json"), InputError, "role.json: no such file; odd needs it"),
-        (FormatError("line 3 is wrong"), FormatError, "line 3 is wrong"),
-    ],
-)
+@pytest.mark.parametrize("raised, expected, message", [
+    (ValueError("bad digit"), FormatError, "cannot be read as odd: ValueError: bad digit"),
+    (EOFError("cut"), FormatError, "cannot be read as odd: EOFError: cut"),
+    (MemoryError("9 TiB"), ResourceError, "does not fit into memory: 9 TiB"),
+    (FileNotFoundError(2, "No such file", "role.json"), InputError, "role.json: no such file; odd needs it"),
+    (FormatError("line 3 is wrong"), FormatError, "line 3 is wrong"),
+])  # fmt: skip
 def test_what_a_reader_raises_becomes_an_error_for_a_person(registry, tmp_path, raised, expected, message):
     @reader("odd", detect=lambda path: False)
     def read_odd(path, progress):

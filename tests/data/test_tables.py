@@ -340,15 +340,14 @@ def test_names_after_a_line_of_numbers_are_found_and_other_encodings_named(tmp_p
     (tmp_path / "e.txt").write_text("0 1\n# ann\n1 2\n")
     assert load_graph(tmp_path / "e.txt", relabel=True).ids.tolist() == [0, 1, 2]
     (tmp_path / "e.csv").write_bytes("source,target\nJosé,Zoë\n".encode("latin-1"))
-    with pytest.raises(FormatError, match="is not text in UTF-8; if it is Latin-1: iconv"):
+    with pytest.raises(FormatError, match="is not UTF-8; if it is Latin-1: iconv"):
         load_graph(tmp_path / "e.csv", relabel=True)
 
 
 def test_a_line_that_may_be_an_edge_and_not_names_is_noted(tmp_path):
     (tmp_path / "e.tsv").write_text("ann\tbob\nbob\tcy\n")
     assert any(
-        "names of columns (ann, bob): if it is an edge" in note
-        for note in load_graph(tmp_path / "e.tsv", relabel=True).notes()
+        "names (ann, bob): if it is an edge" in note for note in load_graph(tmp_path / "e.tsv", relabel=True).notes()
     )
     convert(tmp_path / "e.tsv", tmp_path / "g", relabel=True)
     (tmp_path / "e.tsv").write_text("source\ttarget\nann\tbob\nbob\tcy\n")

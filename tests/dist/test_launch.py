@@ -12,22 +12,19 @@ from spgnn.dist.launch import find_launcher
 TORCH = {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 
 
-@pytest.mark.parametrize(
-    "env, expected",
-    [
-        ({}, None),
-        ({"PMI_RANK": "1", "PMI_SIZE": "4", "PMI_FD": "9"}, (1, 4, 9)),
-        ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}, (0, 2, -1)),
-        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, None),  # a batch script that has not called srun
-        ({"SLURM_PROCID": "3", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "8"}, (3, 8, -1)),
-        ({"PMIX_RANK": "2", "SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "8"}, (2, 8, -1)),
-        ({"PMI_RANK": "5", "PMI_SIZE": "8", "PMI_FD": "9", "SLURM_STEP_ID": "0"}, (5, 8, -1)),  # Slurm's own PMI
-        ({"PMI_RANK": "5", "PMI_SIZE": "8", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}, (5, 8, -1)),
-        ({"PMI_RANK": "5", "PMI_SIZE": "8", **TORCH}, (5, 8, -1)),  # variables of the container
-        ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2", **TORCH}, (1, 4, -1)),
-        ({"PMI_RANK": "0", "PMI_SIZE": "2", "TORCHELASTIC_RUN_ID": "none", **TORCH}, (1, 4, -1)),  # once per host
-    ],
-)
+@pytest.mark.parametrize("env, expected", [
+    ({}, None),
+    ({"PMI_RANK": "1", "PMI_SIZE": "4", "PMI_FD": "9"}, (1, 4, 9)),
+    ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}, (0, 2, -1)),
+    ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, None),  # a batch script that has not called srun
+    ({"SLURM_PROCID": "3", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "8"}, (3, 8, -1)),
+    ({"PMIX_RANK": "2", "SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "8"}, (2, 8, -1)),
+    ({"PMI_RANK": "5", "PMI_SIZE": "8", "PMI_FD": "9", "SLURM_STEP_ID": "0"}, (5, 8, -1)),  # Slurm's own PMI
+    ({"PMI_RANK": "5", "PMI_SIZE": "8", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}, (5, 8, -1)),
+    ({"PMI_RANK": "5", "PMI_SIZE": "8", **TORCH}, (5, 8, -1)),  # variables of the container
+    ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2", **TORCH}, (1, 4, -1)),
+    ({"PMI_RANK": "0", "PMI_SIZE": "2", "TORCHELASTIC_RUN_ID": "none", **TORCH}, (1, 4, -1)),  # once per host
+])  # fmt: skip
 def test_a_launcher_is_known_by_its_variables(env, expected):
     found = find_launcher(env)
     assert (None if found is None else (found.rank, found.size, found.pmi_fd)) == expected

@@ -23,22 +23,15 @@ def fail(error):
     return body
 
 
-@pytest.mark.parametrize(
-    "error, code, message",
-    [
-        (UsageError("no such option"), 2, "spgnn: no such option\n"),
-        (InputError("graph.txt:7: bad"), 3, "spgnn: graph.txt:7: bad\n"),
-        (LaunchError("one job"), 4, "spgnn: one job\n"),
-        (NumericalError("loss is NaN"), 5, "spgnn: loss is NaN\n"),
-        (ZeroDivisionError("boom"), 1, "spgnn: ZeroDivisionError: boom\n"),
-        (MemoryError("9 bytes"), 4, "spgnn: MemoryError: 9 bytes\n"),
-        (KeyboardInterrupt(), 130, "spgnn: interrupted\n"),
-        (SystemExit(3), 3, "spgnn: sys.exit(3)\n"),
-        (SystemExit("no good"), 1, "spgnn: no good\n"),
-        (SystemExit(0), 0, ""),
-        (SystemExit(), 0, ""),
-    ],
-)
+@pytest.mark.parametrize("error, code, message", [
+    (UsageError("no such option"), 2, "spgnn: no such option\n"),
+    (InputError("graph.txt:7: bad"), 3, "spgnn: graph.txt:7: bad\n"), (LaunchError("one job"), 4, "spgnn: one job\n"),
+    (NumericalError("loss is NaN"), 5, "spgnn: loss is NaN\n"),
+    (ZeroDivisionError("boom"), 1, "spgnn: ZeroDivisionError: boom\n"),
+    (MemoryError("9 bytes"), 4, "spgnn: MemoryError: 9 bytes\n"), (KeyboardInterrupt(), 130, "spgnn: interrupted\n"),
+    (SystemExit(3), 3, "spgnn: sys.exit(3)\n"), (SystemExit("no good"), 1, "spgnn: no good\n"), (SystemExit(0), 0, ""),
+    (SystemExit(), 0, ""),
+])  # fmt: skip
 def test_an_error_becomes_its_exit_code_and_one_message(error, code, message, capfd):
     assert run_protected(fail(error)) == code
     assert capfd.readouterr().err == message

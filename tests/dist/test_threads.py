@@ -31,18 +31,15 @@ def test_a_host_is_known_by_more_than_its_name(monkeypatch):
     assert host_id().startswith("localhost") and len(host_id().split()[-1]) == 36
 
 
-@pytest.mark.parametrize(
-    "mine, others_here, expected",
-    [
-        (range(8), [], 8),
-        (range(8), [range(8)] * 3, 2),  # the launcher has bound no one
-        (range(8), [range(8)] * 2, 2),
-        (range(2), [range(2)] * 7, 1),
-        (range(4), [range(4, 8), range(8, 12), range(12, 16)], 4),  # bound to cores of their own: all of them
-        (range(12), [range(12)] * 5, 2),  # 12/6, exactly
-        ([0, 1, 2, 3], [[2, 3]], 3),
-    ],
-)
+@pytest.mark.parametrize("mine, others_here, expected", [
+    (range(8), [], 8),
+    (range(8), [range(8)] * 3, 2),  # the launcher has bound no one
+    (range(8), [range(8)] * 2, 2),
+    (range(2), [range(2)] * 7, 1),
+    (range(4), [range(4, 8), range(8, 12), range(12, 16)], 4),  # bound to cores of their own: all of them
+    (range(12), [range(12)] * 5, 2),  # 12/6, exactly
+    ([0, 1, 2, 3], [[2, 3]], 3),
+])  # fmt: skip
 @pytest.mark.parametrize("elsewhere", [0, 5])
 def test_ranks_share_the_cores_of_their_host(monkeypatch, mine, others_here, expected, elsewhere):
     monkeypatch.setattr(launch, "core_ids", lambda: list(mine))

@@ -165,19 +165,16 @@ def run(tmp_path, how, limit, by="mpi"):
 
 @pytest.mark.mpi
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "how, who",
-    [
-        (
-            "stop",
-            r"rank 1 gives no sign of life .*; ranks 0, 2 wait in wait of a started exchange\(float64, shape 3x3\), phase epoch 7",
-        ),
-        (
-            "sleep",
-            r"rank 1 is computing or reading at program.py:\d+ .*phase epoch 7; ranks 0, 2 wait in all_reduce\(float32, shape 100\)",
-        ),
-    ],
-)
+@pytest.mark.parametrize("how, who", [
+    (
+        "stop",
+        r"rank 1 gives no sign of life .*; ranks 0, 2 wait in wait of a started exchange\(float64, shape 3x3\), phase epoch 7",
+    ),
+    (
+        "sleep",
+        r"rank 1 is computing or reading at program.py:\d+ .*phase epoch 7; ranks 0, 2 wait in all_reduce\(float32, shape 100\)",
+    ),
+])  # fmt: skip
 def test_a_stalled_job_ends_with_70_and_names_rank_and_operation(tmp_path, how, who):
     ended = run(tmp_path, how, 1)
     assert ended.code == 70, ended.err

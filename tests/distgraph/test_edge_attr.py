@@ -247,12 +247,8 @@ def test_parts_of_a_stream_with_attributes_are_those_of_the_graph(use, hops, tmp
     np.save(tmp_path / "edges.npy", np.stack([src, dst], axis=1))
     np.save(tmp_path / "attr.npy", attr_EF)
     options = {
-        "edge_features": tmp_path / "attr.npy",
-        "antisymmetric": [1],
-        "n_nodes": N,
-        "owner": owner_N,
-        "edges": use,
-    }
+        "edge_features": tmp_path / "attr.npy", "antisymmetric": [1], "n_nodes": N, "owner": owner_N, "edges": use,
+    }  # fmt: skip
     part_to_folder(tmp_path / "edges.npy", 4, tmp_path / "parts", hops=hops, **options)
     whole, parts = PartitionFolder(tmp_path / "whole"), PartitionFolder(tmp_path / "parts")
     assert whole.manifest["graph_digest"] == parts.manifest["graph_digest"] and check_parts(parts.path)

@@ -17,21 +17,16 @@ def test_the_docstring_of_distribute_names_every_option():
     assert not [f.name for f in fields(Distribution) if f.name not in distribute.__doc__]
 
 
-@pytest.mark.parametrize(
-    "options, said",
-    [
-        ({"shceme": "cover"}, "distribute: unknown key 'shceme'; did you mean 'scheme'"),
-        ({"scheme": "covr"}, "distribute: scheme = 'covr' is not known; did you mean 'cover'"),
-        ({"replication": 0}, "distribute: replication = 0; expected at least 1"),
-        ({"dtype": torch.float16}, "distribute: dtype = 'float16' is not known"),
-        ({"threads": 1.5}, "distribute: threads = 1.5 is float; expected int"),
-        ({"keep": 1}, "distribute: keep = 1 is int; expected bool"),
-        ({"order": "gemm_first"}, "order = 'gemm_first'"),
-        ({"threads": 10**6}, "threads = 1000000; expected"),
-        ({"replication": "1"}, "replication = '1'"),
-        ({"method": "mets"}, "partitioner 'mets' is not known; did you mean 'metis'"),
-    ],
-)
+@pytest.mark.parametrize("options, said", [
+    ({"shceme": "cover"}, "distribute: unknown key 'shceme'; did you mean 'scheme'"),
+    ({"scheme": "covr"}, "distribute: scheme = 'covr' is not known; did you mean 'cover'"),
+    ({"replication": 0}, "distribute: replication = 0; expected at least 1"),
+    ({"dtype": torch.float16}, "distribute: dtype = 'float16' is not known"),
+    ({"threads": 1.5}, "distribute: threads = 1.5 is float; expected int"),
+    ({"keep": 1}, "distribute: keep = 1 is int; expected bool"), ({"order": "gemm_first"}, "order = 'gemm_first'"),
+    ({"threads": 10**6}, "threads = 1000000; expected"), ({"replication": "1"}, "replication = '1'"),
+    ({"method": "mets"}, "partitioner 'mets' is not known; did you mean 'metis'"),
+])  # fmt: skip
 def test_a_wrong_option_is_refused_with_what_is_valid(options, said):
     with pytest.raises(UsageError) as error:
         distribute(GRAPH, SelfCommunicator(), **options)

@@ -19,14 +19,9 @@ from spgnn.partition import part_graph, save_partition
 def graph(name="mine"):
     rng = np.random.default_rng(0)
     return graph_from_coo(
-        rng.integers(0, 40, 120),
-        rng.integers(0, 40, 120),
-        40,
-        name=name,
-        X=rng.normal(size=(40, 3)).astype(np.float32),
-        y=np.arange(40) % 3,
-        split=(np.arange(40) % 3).astype(np.int8),
-    )
+        rng.integers(0, 40, 120), rng.integers(0, 40, 120), 40, name=name,
+        X=rng.normal(size=(40, 3)).astype(np.float32), y=np.arange(40) % 3, split=(np.arange(40) % 3).astype(np.int8),
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -42,7 +37,7 @@ def training(source, **options):
 @pytest.mark.parametrize("as_graph", [True, False])
 @pytest.mark.parametrize("option, value, said", [
     ("features", "X.npy", "--features X.npy applies when a graph is read, and .*parts is a partition folder"), ("labels", "y.npy", "--labels y.npy applies when a graph is read"),
-    ("format", "nosuch", "--format nosuch applies when a graph is read"), ("method", "random", "--method random differs from the method of .*parts, block; omit --method"),
+    ("format", "nosuch", "--format nosuch applies when a graph is read"), ("method", "random", "--method random: .*parts was made by block; omit it"),
 ])  # fmt: skip
 def test_what_a_graph_is_read_with_does_not_go_with_parts(parts, tmp_path, as_graph, option, value, said):
     where = {} if as_graph else {"partition": str(parts)}
@@ -122,7 +117,7 @@ def test_two_trainings_do_not_write_one_folder(tmp_path, monkeypatch):
 
     def meanwhile(*args, **checks):
         monkeypatch.setattr(Source, "read", whole)
-        with pytest.raises(ResourceError, match="out: another training is using it; wait, or choose another folder"):
+        with pytest.raises(ResourceError, match="out: another training uses it; wait, or choose another folder"):
             training("sbm:n=50", out=out, seed=2)
         return whole(*args, **checks)
 
@@ -155,7 +150,7 @@ def test_a_training_that_does_not_begin_leaves_the_results_of_the_last_one(tmp_p
 def test_results_of_something_else_are_not_removed(tmp_path):
     (tmp_path / "mine" / "checkpoints").mkdir(parents=True)
     (tmp_path / "mine" / "checkpoints" / "weights.pt").write_text("precious")
-    with pytest.raises(UsageError, match="mine: has checkpoints, which would be replaced, but no env.json"):
+    with pytest.raises(UsageError, match="mine: has checkpoints, but no env.json"):
         training("sbm:n=50", out=str(tmp_path / "mine"))
     assert (tmp_path / "mine" / "checkpoints" / "weights.pt").read_text() == "precious"
 
@@ -164,7 +159,7 @@ def test_results_of_something_else_are_not_removed(tmp_path):
 def test_a_file_of_the_user_with_the_name_of_a_result_is_not_replaced(tmp_path, name):
     (tmp_path / name).write_text('{"mine": true}')
     for overwrite in (False, True):
-        with pytest.raises(UsageError, match=f"has {name}, which would be replaced, but no env.json of a run"):
+        with pytest.raises(UsageError, match=f"has {name}, but no env.json of a run"):
             training("sbm:n=50", out=str(tmp_path), overwrite=overwrite)
     assert [path.name for path in tmp_path.iterdir()] == [name] and (tmp_path / name).read_text() == '{"mine": true}'
 

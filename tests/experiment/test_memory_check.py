@@ -21,16 +21,10 @@ def prepared(**options):
     return load_graph(GRAPH).with_edges(config.edges), prepare(GRAPH, config, SelfCommunicator())
 
 
-@pytest.mark.parametrize(
-    "options, parts",
-    [
-        ({}, 1),
-        ({"layers": 3, "dtype": "float64"}, 1),
-        ({"model": "gat", "heads": 8}, 1),
-        ({"model": "sage", "prune": "never"}, 4),
-        ({"prune": "always"}, 2),
-    ],
-)
+@pytest.mark.parametrize("options, parts", [
+    ({}, 1), ({"layers": 3, "dtype": "float64"}, 1), ({"model": "gat", "heads": 8}, 1),
+    ({"model": "sage", "prune": "never"}, 4), ({"prune": "always"}, 2),
+])  # fmt: skip
 def test_the_width_that_is_named_fits_and_the_next_does_not(options, parts):
     graph, given = prepared(hidden=400_000, **options)
     with pytest.raises(ResourceError, match="--hidden 400000 does not fit: a rank needs") as error:

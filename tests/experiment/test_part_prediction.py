@@ -84,7 +84,7 @@ def test_a_run_on_parts_is_predicted_on_them_with_fewer_ranks(tmp_path):
 def test_what_cannot_be_computed_layer_by_layer_is_refused_with_the_fix(trained, tmp_path):
     folder, parts = trained(model="mixhop")
     out, comm = str(tmp_path / "p.npy"), SelfCommunicator()
-    with pytest.raises(UsageError, match="MixHop, makes 2: use --evaluation together"):
+    with pytest.raises(UsageError, match="MixHop, 2 times: use --evaluation together"):
         predict(folder, comm, parts, out, evaluation="layerwise")
     with pytest.raises(UsageError, match="--embeddings requires --evaluation together"):
         predict(folder, comm, parts, out, str(tmp_path / "e.npy"), evaluation="layerwise")
@@ -123,18 +123,8 @@ def test_the_command_line_has_the_options(trained, tmp_path, capsys):
     folder, parts = trained()
     out, scratch = str(tmp_path / "p.npy"), str(tmp_path)
     argv = [
-        "predict",
-        folder,
-        "--graph",
-        parts,
-        "--out",
-        out,
-        "--evaluation",
-        "layerwise",
-        "--scratch",
-        scratch,
-        "--json",
-    ]
+        "predict", folder, "--graph", parts, "--out", out, "--evaluation", "layerwise", "--scratch", scratch, "--json",
+    ]  # fmt: skip
     assert cli.main(argv) == 0
     assert '"evaluation": "layerwise"' in capsys.readouterr().out
     np.testing.assert_array_equal(np.load(out), np.load(os.path.join(folder, "predictions.npy")))

@@ -25,5 +25,5 @@ def test_they_are_found_by_its_kind(config):
 
 @pytest.mark.parametrize("source", ["rmat:scale=6", "wordnet"])
 def test_another_kind_is_refused(config, source):
-    with pytest.raises(PartitionError, match="was made for 'sbm-60-3', not for"):
+    with pytest.raises(PartitionError, match="was made for 'sbm-60-3', not '"):
         run(source, config, SelfCommunicator())

@@ -89,12 +89,8 @@ class Doubled(GCN):
 def test_any_stack_of_layers_of_ours_is_saved_and_others_are_named(tmp_path):
     inner = SAGE(8, 8, "max", norm="layer", act="elu")
     layers = [
-        GIN(6, 8, train_eps=True),
-        NGNN(inner, 2),
-        MixHop(8, 9, powers=[0, 2]),
-        GAT(9, 8, bias=False),
-        MLP(8, 3, (4,)),
-    ]
+        GIN(6, 8, train_eps=True), NGNN(inner, 2), MixHop(8, 9, powers=[0, 2]), GAT(9, 8, bias=False), MLP(8, 3, (4,)),
+    ]  # fmt: skip
     model = Stack(*layers, APPNP(3, 2), dropout=0.2)
     spgnn.save_run(tmp_path / "run", model, "sbm")
     loaded, _ = spgnn.load_run(tmp_path / "run")

@@ -64,17 +64,14 @@ def test_weights_of_reverse_edges_are_those_of_their_edges():
     assert (graph.A.data == weights[places]).all() and graph.nnz == 11
 
 
-@pytest.mark.parametrize(
-    "fields, message",
-    [
-        ({"edge_attr": ATTR[1:]}, r"edge_attr has shape \(6, 2\); expected \(7, F\): a row for each of the 7 edges"),
-        ({"edge_attr": np.where(ATTR == 6, np.nan, ATTR)}, "edge_attr: row 2, column 1 is nan; expected finite"),
-        ({"edge_attr": np.array(["a"] * 7)}, "edge_attr holds <U1; expected real numbers"),
-        ({"edge_attr": ATTR, "duplicates": "sum"}, "omit duplicates, and they stay several edges"),
-        ({"edge_attr": ATTR, "duplicates": "refuse"}, "2 -> 1 first, 2 times"),
-        ({"edge_attr": ATTR, "meta": {"antisymmetric": [2]}}, "names column 2; edges have 2 attributes, from 0 on"),
-    ],
-)
+@pytest.mark.parametrize("fields, message", [
+    ({"edge_attr": ATTR[1:]}, r"edge_attr has shape \(6, 2\); expected \(7, F\): a row for each of the 7 edges"),
+    ({"edge_attr": np.where(ATTR == 6, np.nan, ATTR)}, "edge_attr: row 2, column 1 is nan; expected finite"),
+    ({"edge_attr": np.array(["a"] * 7)}, "edge_attr holds <U1; expected real numbers"),
+    ({"edge_attr": ATTR, "duplicates": "sum"}, "omit duplicates, and they stay several edges"),
+    ({"edge_attr": ATTR, "duplicates": "refuse"}, "2 -> 1 first, 2 times"),
+    ({"edge_attr": ATTR, "meta": {"antisymmetric": [2]}}, "names column 2; edges have 2 attributes, from 0 on"),
+])  # fmt: skip
 def test_what_is_wrong_with_attributes_is_named(fields, message):
     with pytest.raises(GraphError, match=message):
         graph_from_coo(SRC, DST, **fields)

@@ -192,7 +192,7 @@ def test_saving_again_replaces_a_partition_but_never_another_folder(saved, tmp_p
     save_partition(part_graph(graph, 2, "block"), folder, graph)
     assert load_partition(folder).k == 2 and not (folder / "part-00002").exists()
     (folder / "checkpoints").mkdir()
-    with pytest.raises(UsageError, match="is not replaced: checkpoints in it would be lost"):
+    with pytest.raises(UsageError, match="is not replaced: checkpoints would be lost"):
         save_partition(part_graph(graph, 2), folder, graph)
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter1").write_text("precious")

@@ -14,13 +14,9 @@ from spgnn.partition.methods.entropy import dots, edge_weights
 from spgnn.partition.methods.metis import neighbours
 
 OPTIONS = (
-    {},
-    {"similarity": "dot"},
-    {"c": 3.5, "fanout": 2},
-    {"c": 0.25, "floor": 40},
-    {"c": 0.0},
+    {}, {"similarity": "dot"}, {"c": 3.5, "fanout": 2}, {"c": 0.25, "floor": 40}, {"c": 0.0},
     {"similarity": "dot", "c": 7, "floor": 9},
-)
+)  # fmt: skip
 
 
 def slow_weights(A, X, c=1.0, floor=1, fanout=25, similarity="cosine"):

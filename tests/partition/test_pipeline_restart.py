@@ -188,20 +188,9 @@ def test_a_full_disk_leaves_nothing(edges, monkeypatch):
 
 def command(folder: Path, out: str = "parts") -> list[str]:
     words = [
-        "partition",
-        folder / "e.bin",
-        "-k",
-        8,
-        "--features",
-        folder / "X.npy",
-        "--memory",
-        "250MB",
-        "--hops",
-        2,
-        "--out",
-        folder / out,
-        "--json",
-    ]
+        "partition", folder / "e.bin", "-k", 8, "--features", folder / "X.npy", "--memory", "250MB", "--hops", 2,
+        "--out", folder / out, "--json",
+    ]  # fmt: skip
     return [sys.executable, "-m", "spgnn", *map(str, words)]
 
 

@@ -50,18 +50,12 @@ def test_a_title_a_weight_a_missing_last_newline_and_windows_line_ends_do_no_har
     np.testing.assert_array_equal(edges_of(tmp_path / "e.csv"), [[1, 2], [3, 4]])
 
 
-@pytest.mark.parametrize(
-    "text, where, expected",
-    [
-        ("0 1\n2 -3\n", ":2: target is '-3'", "10\\^18"),
-        ("0 1\n\n1 x\n", ":3: target is 'x'", "integer from 0"),
-        ("0 1\n1\n", ":2: 1 columns", "expected 2"),
-        ("0 1 2 3\n", ":1: 4 columns", "expected 2 or 3"),
-        ("# c\n0 1.5\n", ":2: target is '1.5'", "10\\^18"),
-        ("0 9999999999999999999\n", ":1:", "10\\^18"),
-        ("a b\n0 1\n0 b\n", ":3: target is 'b'", "integer from 0"),
-    ],
-)
+@pytest.mark.parametrize("text, where, expected", [
+    ("0 1\n2 -3\n", ":2: target is '-3'", "10\\^18"), ("0 1\n\n1 x\n", ":3: target is 'x'", "integer from 0"),
+    ("0 1\n1\n", ":2: 1 columns", "expected 2"), ("0 1 2 3\n", ":1: 4 columns", "expected 2 or 3"),
+    ("# c\n0 1.5\n", ":2: target is '1.5'", "10\\^18"), ("0 9999999999999999999\n", ":1:", "10\\^18"),
+    ("a b\n0 1\n0 b\n", ":3: target is 'b'", "integer from 0"),
+])  # fmt: skip
 def test_a_bad_line_is_named(tmp_path, text, where, expected):
     (tmp_path / "e.txt").write_text(text)
     with pytest.raises(FormatError, match=f"e.txt{where}.*{expected}"):
@@ -160,39 +154,27 @@ def test_iterators_are_streamed_once_or_many_times():
         np.testing.assert_array_equal(edges_of(source), EDGES)
 
 
-@pytest.mark.parametrize(
-    "source, error",
-    [
-        ([(0, 1), (2,)], "items look like"),
-        ([(0, 1, 2)], "items look like"),
-        ([(0.5, 1)], "ids are float64"),
-        ([np.zeros((3, 3), int)], r"shape \(3, 3\)"),
-        (np.zeros((4, 3), int), r"shape \(4, 3\); expected \(E, 2\)"),
-        (np.zeros((4, 2)), "ids are float64"),
-        (np.array([[2**63, 1]], np.uint64), "does not fit into a signed 64-bit integer"),
-        (7, "cannot stream edges from a builtins.int"),
-        ("no/such/file.txt", "no such file"),
-        (__file__, "not a stream of a known format"),
-    ],
-)
+@pytest.mark.parametrize("source, error", [
+    ([(0, 1), (2,)], "items look like"), ([(0, 1, 2)], "items look like"), ([(0.5, 1)], "ids are float64"),
+    ([np.zeros((3, 3), int)], r"shape \(3, 3\)"), (np.zeros((4, 3), int), r"shape \(4, 3\); expected \(E, 2\)"),
+    (np.zeros((4, 2)), "ids are float64"),
+    (np.array([[2**63, 1]], np.uint64), "does not fit into a signed 64-bit integer"),
+    (7, "cannot stream edges from a builtins.int"), ("no/such/file.txt", "no such file"),
+    (__file__, "not a stream of a known format"),
+])  # fmt: skip
 def test_what_is_no_stream_of_edges_is_refused(source, error):
     with pytest.raises(InputError, match=error):
         part_stream(source, 1)
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(
-    "edges, error",
-    [
-        ([[0, 1], [3, -2]], "edge 1 of the stream is 3 -> -2"),
-        (
-            [[0, 1], [2**40, 2]],
-            f"edge 1 of the stream is {2**40} -> 2.*use relabel \\(--relabel\\) for ids with large gaps",
-        ),
-        ([[0, 1], [2**62, 2]], r"use relabel \(--relabel\)"),
-        ([[0, 1], [2**31 - 1, 2]], r"use relabel \(--relabel\)"),
-    ],
-)
+@pytest.mark.parametrize("edges, error", [
+    ([[0, 1], [3, -2]], "edge 1 of the stream is 3 -> -2"),
+    ([[0, 1], [2**40, 2]],
+     f"edge 1 of the stream is {2**40} -> 2.*use relabel \\(--relabel\\) for ids with large gaps"),
+    ([[0, 1], [2**62, 2]], r"use relabel \(--relabel\)"),
+    ([[0, 1], [2**31 - 1, 2]], r"use relabel \(--relabel\)"),
+])  # fmt: skip
 def test_a_bad_id_is_named(method, edges, error):
     with pytest.raises(InputError, match=error):
         part_stream(np.array(edges), 1, method)

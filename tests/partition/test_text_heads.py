@@ -139,7 +139,7 @@ def test_one_title_is_dropped_and_a_second_is_a_bad_line(tmp_path):
     [
         (b",a,b\n0,5,7\n1,2,9\n", "e.csv:1: the first column has no name, so it is taken for an index, as pandas writes one; write the file with index=False"),
         (b"# made today\nUnnamed: 0,a,b\n0,5,7\n", "e.csv:2: the first column has no name"),
-        (b"src,dst,weight\n5,7,\n6,7,2\n", "e.csv:1: names a third column, 'weight', which the first edge has not; fill or remove it"),
+        (b"src,dst,weight\n5,7,\n6,7,2\n", "e.csv:1: names a third column, 'weight', which the first edge lacks; fill it"),
         (b"src dst\n5 7 1\n", "e.csv:1: names 'src', 'dst', and the first edge has 3 columns; name each"),
         (b"# c\n5 7 1 4\n", "e.csv:2: 4 columns; expected 2 or 3: source, target and perhaps a weight; name them with --source 1"),
         (b"5\n", "e.csv:1: 1 columns; expected source and target"),
@@ -156,20 +156,13 @@ def test_columns_that_are_no_edges_are_refused_by_every_reader(tmp_path, lines, 
         assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "lines, weight, unread",
-    [
-        (b",src,dst\n9,0,1\n", 1, [""]),
-        (b"\tsource\ttarget\n9\t0\t1\n", 1, [""]),
-        (b'"","src","dst",w\n9,0,1,2.5\n', 2.5, [""]),
-        (b"# made today\nUnnamed: 0,src,dst\n9,0,1\n", 1, ["Unnamed: 0"]),
-        (b"src,dst,time\n0,1,1000\n", 1, ["time"]),
-        (b"weight,src,dst\n2.5,0,1\n", 2.5, []),
-        (b"Target;Source\n1;0\n", 1, []),
-        (b"time,DST,from,value\n9,1.0,0,2.5\n", 2.5, ["time"]),
-        (b"a,b,c\n0,1,7\n", 1, ["c"]),
-    ],
-)
+@pytest.mark.parametrize("lines, weight, unread", [
+    (b",src,dst\n9,0,1\n", 1, [""]), (b"\tsource\ttarget\n9\t0\t1\n", 1, [""]),
+    (b'"","src","dst",w\n9,0,1,2.5\n', 2.5, [""]), (b"# made today\nUnnamed: 0,src,dst\n9,0,1\n", 1, ["Unnamed: 0"]),
+    (b"src,dst,time\n0,1,1000\n", 1, ["time"]), (b"weight,src,dst\n2.5,0,1\n", 2.5, []),
+    (b"Target;Source\n1;0\n", 1, []), (b"time,DST,from,value\n9,1.0,0,2.5\n", 2.5, ["time"]),
+    (b"a,b,c\n0,1,7\n", 1, ["c"]),
+])  # fmt: skip
 def test_columns_are_found_by_their_names(tmp_path, lines, weight, unread):
     path = tmp_path / "e.csv"
     path.write_bytes(lines)
@@ -179,20 +172,12 @@ def test_columns_are_found_by_their_names(tmp_path, lines, weight, unread):
     assert np.concatenate(list(edge_stream(path).chunks())).tolist() == [[0, 1]]
 
 
-@pytest.mark.parametrize(
-    "lines, weight",
-    [
-        (b"src,dst,weight\n0,1,2.5\n", 2.5),
-        (b'"from","to","W"\r\n0,1,2.5\r\n', 2.5),
-        (b"source target Value\n0 1 2.5\n", 2.5),
-        (b"0,1,2.5\n", 2.5),
-        (b"# src dst time\n0 1 2.5\n", 2.5),
-        (b"src, dst,\n0,1\n", 1),
-        (b"\tsrc\tdst\n\t0\t1\n", 1),
-        (b"edges of a graph\n0 1\n", 1),
-        (b"node 1,node 2\n0,1\n", 1),
-    ],
-)
+@pytest.mark.parametrize("lines, weight", [
+    (b"src,dst,weight\n0,1,2.5\n", 2.5), (b'"from","to","W"\r\n0,1,2.5\r\n', 2.5),
+    (b"source target Value\n0 1 2.5\n", 2.5), (b"0,1,2.5\n", 2.5), (b"# src dst time\n0 1 2.5\n", 2.5),
+    (b"src, dst,\n0,1\n", 1), (b"\tsrc\tdst\n\t0\t1\n", 1), (b"edges of a graph\n0 1\n", 1),
+    (b"node 1,node 2\n0,1\n", 1),
+])  # fmt: skip
 def test_the_third_column_is_the_weight_where_its_name_or_no_name_says_so(tmp_path, lines, weight):
     path = tmp_path / "e.csv"
     path.write_bytes(lines)

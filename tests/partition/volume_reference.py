@@ -24,13 +24,8 @@ class Reference:
 
     def __init__(self, readers_of, part, work, k, balance, seed, send=True, receive=False, both=False):
         self.readers_of, self.part, self.work, self.k, self.balance, self.seed = (
-            readers_of,
-            list(part),
-            list(work),
-            k,
-            balance,
-            seed,
-        )
+            readers_of, list(part), list(work), k, balance, seed,
+        )  # fmt: skip
         self.read_by = [sorted(j for j in range(len(part)) if v in readers_of[j]) for v in range(len(part))]
         self.priced, self.both = (send, receive), both
         self.sums = [[0.0] * k, [0.0] * k]

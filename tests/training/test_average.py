@@ -374,7 +374,7 @@ def test_options_that_do_not_fit_are_refused_by_name():
         "omit --sampler walk": {"sampler": "walk", "sync": "gradients"},
         "memory = 'much'": {"memory": "much"},
         "split = 'random', but Parts chose 'auto'": {"split": "random"},
-        "does not read 'hops'; give it to distribute, to Parts": {"hops": 2},
+        "does not read 'hops'; give it to distribute, Parts": {"hops": 2},
     }
     for text, options in refused.items():
         with pytest.raises(UsageError, match=text):

@@ -203,7 +203,7 @@ def test_what_does_not_fit_is_named():
         Fields(dgraph, X, Y, weights=np.ones(3))
     with pytest.raises(ShapeError, match="the model returns 4 columns, the targets have 3; the last layer"):
         spgnn.train(Stack(GCN(F, 4)), Fields(dgraph, X, Y), epochs=1)
-    with pytest.raises(ShapeError, match="a rollout needs the shape of its input"):
+    with pytest.raises(ShapeError, match="a rollout needs its input's"):
         spgnn.rollout(Stack(GCN(F, 4)).double(), dgraph, X[0], 1)
     with pytest.raises(UsageError, match="class_weights is not used with Fields"):
         spgnn.train(Stack(GCN(F, C)), Fields(dgraph, X, Y), class_weights="balanced")

@@ -24,14 +24,9 @@ from spgnn.training.trainer import step_maker
 
 BLOCKS = {"batch": 8, "fanout": "4,3"}
 OPTIONS = {
-    "node": {"budget": 20},
-    "edge": {"budget": 20},
-    "walk": {"budget": 20},
-    "frontier": {"budget": 20, "frontier": 6},
-    "neighbour": BLOCKS,
-    "labor": BLOCKS,
-    "shadow": BLOCKS,
-}
+    "node": {"budget": 20}, "edge": {"budget": 20}, "walk": {"budget": 20}, "frontier": {"budget": 20, "frontier": 6},
+    "neighbour": BLOCKS, "labor": BLOCKS, "shadow": BLOCKS,
+}  # fmt: skip
 
 
 def graph_of(multilabel=False, **options) -> Graph:
@@ -122,7 +117,7 @@ def test_an_epoch_without_any_training_node_is_refused():
         seen.append(1)
         return np.flatnonzero(graph.split == (0 if len(seen) <= 8 else 1))  # the first draws only count targets
 
-    with pytest.raises(GraphError, match="epoch 1: the subgraphs of validation have no training node"):
+    with pytest.raises(GraphError, match="epoch 1: subgraphs of validation lack training nodes"):
         made(SelfCommunicator(), graph_of(), "validation", normalise="none").fit()
 
 

@@ -96,9 +96,7 @@ def check_replaceable(folder: Path, names: tuple[str, ...]) -> None:
     """Raise UsageError if a folder that is going to be replaced has files besides those of these patterns and hidden ones."""
     for entry in sorted(folder.iterdir()):
         if not entry.name.startswith(".") and not any(fnmatchcase(entry.name, name) for name in names):
-            raise UsageError(
-                f"{folder}: is not replaced: {entry.name} in it would be lost; move that, or name another folder"
-            )
+            raise UsageError(f"{folder}: is not replaced: {entry.name} would be lost; move it, or name another folder")
 
 
 def open_regular(path: str | Path) -> BinaryIO:

@@ -121,19 +121,11 @@ def plan_line(
     rank, hosts = int(np.argmax(peaks)), machine.host_of(np.arange(size))
     seconds = partial(epoch_seconds, machine, itemsize=model.itemsize, overlap=model.overlap)
     return Prediction(
-        ranks=size,
-        hosts=machine.hosts(size),
-        report=report,
-        epoch=seconds(ranks.layers("forward", "backward")),
-        evaluation_s=seconds(ranks.layers("evaluate"), training=False).epoch_s,
-        memory=memories[rank],
-        rank=rank,
-        host_bytes=int(np.bincount(hosts, weights=peaks).max()),
-        available_bytes=int(machine.memory_bytes),
-        device=device,
-        device_rank=device_rank,
-        device_bytes=int(device_bytes),
-    )
+        ranks=size, hosts=machine.hosts(size), report=report, epoch=seconds(ranks.layers("forward", "backward")),
+        evaluation_s=seconds(ranks.layers("evaluate"), training=False).epoch_s, memory=memories[rank], rank=rank,
+        host_bytes=int(np.bincount(hosts, weights=peaks).max()), available_bytes=int(machine.memory_bytes),
+        device=device, device_rank=device_rank, device_bytes=int(device_bytes),
+    )  # fmt: skip
 
 
 def ranks_that_fit(line: Prediction, machine: Machine) -> int | None:

@@ -57,13 +57,9 @@ class PlannedRanks:
         if any(done.pass_name == "backward" for done in made):
             products += self._multiply(backward, edges, share, "backward")
         return LayerWork(
-            tuple(products),
-            tuple(self._weights(of, share) for of in dense),
-            self.n_P * share,
-            f_out[0] if f_out else sum(written),
-            sum(written),
-            n_products=len(forward),
-        )
+            tuple(products), tuple(self._weights(of, share) for of in dense), self.n_P * share,
+            f_out[0] if f_out else sum(written), sum(written), n_products=len(forward),
+        )  # fmt: skip
 
     def _multiply(
         self, products: Sequence[Product], edges: Sequence[Product], share: float, way: str
@@ -87,17 +83,12 @@ class PlannedRanks:
         sent = {} if of is None else {exchange.kind: exchange for exchange in self.pairs.exchanges(of)}
         rows, sums, nonzeros = sent.get("rows"), sent.get("sum"), self.nonzeros
         return RankProduct(
-            width=width,
-            own_P=nonzeros.own_P * price,
-            ghost_P=nonzeros.ghost_P * price,
-            sender_P=nonzeros.sender_P * price,
-            out_P=self.n_P * share,
+            width=width, own_P=nonzeros.own_P * price, ghost_P=nonzeros.ghost_P * price,
+            sender_P=nonzeros.sender_P * price, out_P=self.n_P * share,
             table_P=self.n_P + nonzeros.rows_PP.sum(axis=0),
-            rows_PP=rows.rows_PP if rows else np.zeros_like(nonzeros.rows_PP),
-            row_bytes=rows.row_bytes if rows else 0,
-            sum_PP=sums.rows_PP if sums else None,
-            sum_bytes=sums.row_bytes if sums else 0,
-        )
+            rows_PP=rows.rows_PP if rows else np.zeros_like(nonzeros.rows_PP), row_bytes=rows.row_bytes if rows else 0,
+            sum_PP=sums.rows_PP if sums else None, sum_bytes=sums.row_bytes if sums else 0,
+        )  # fmt: skip
 
     def _weights(self, of: Product, share: float) -> Dense:
         left = of.rows[0] if of.rows else ""

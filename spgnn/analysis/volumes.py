@@ -133,22 +133,13 @@ def _report(pairs: LayerCounts, run: DryRun | None, evaluations: int) -> VolumeR
     part, graph, work = pairs.partition, pairs.graph, pairs.counts()
     exchanges, total_P = [exchange.to_dict() for exchange in sent], work.total_P
     return VolumeReport(
-        k=part.k,
-        n=graph.n_nodes,
-        nnz=graph.nnz,
-        method=part.method,
-        scheme=pairs.scheme,
-        replication=pairs.grid.c,
-        **part.measured(graph.A) | exchange_metrics(work.rows_PP),
-        seconds=part.seconds,
-        exchanges=exchanges,
+        k=part.k, n=graph.n_nodes, nnz=graph.nnz, method=part.method, scheme=pairs.scheme, replication=pairs.grid.c,
+        **part.measured(graph.A) | exchange_metrics(work.rows_PP), seconds=part.seconds, exchanges=exchanges,
         bytes_per_epoch=None if run is None else sum(e["bytes"] for e in exchanges),
         work_imbalance=float(total_P.max() / total_P.mean()) if total_P.any() else 1.0,
-        layers=() if run is None else tuple(_layer(pairs, layer, exchanges) for layer in run.layers),
-        sent=sent,
-        run=run,
-        pairs=pairs,
-    )
+        layers=() if run is None else tuple(_layer(pairs, layer, exchanges) for layer in run.layers), sent=sent,
+        run=run, pairs=pairs,
+    )  # fmt: skip
 
 
 def _layer(pairs: LayerCounts, layer: DryRun, exchanges: list[dict]) -> LayerVolume:
@@ -157,18 +148,10 @@ def _layer(pairs: LayerCounts, layer: DryRun, exchanges: list[dict]) -> LayerVol
     f_in, f_out = (None, None) if layer.chain is None else layer.chain.shape
     products = sum(product.width for product in layer.multiplied) * int(counted.nnz_kk.sum())
     return LayerVolume(
-        layer=layer.number,
-        f_in=f_in,
-        f_out=f_out,
-        order=layer.order,
-        is_kept=layer.is_cached,
-        width=layer.width,
-        rows=int(counted.out_k.sum()),
-        rows_sent=sum(e["rows"] for e in own),
-        bytes=sum(e["bytes"] for e in own),
-        multiply_adds=products + layer.multiply_adds * pairs.grid.c,
-        why=layer.why,
-    )
+        layer=layer.number, f_in=f_in, f_out=f_out, order=layer.order, is_kept=layer.is_cached, width=layer.width,
+        rows=int(counted.out_k.sum()), rows_sent=sum(e["rows"] for e in own), bytes=sum(e["bytes"] for e in own),
+        multiply_adds=products + layer.multiply_adds * pairs.grid.c, why=layer.why,
+    )  # fmt: skip
 
 
 def _checked(widths, model) -> tuple[int, ...]:

@@ -98,9 +98,7 @@ def _speed(machine: Machine, guessed: list[str], size: int) -> list[Check]:
     m, checks = machine, []
     rates = f"float32 {m.gemm_float32 / 1e9:.3g}, float64 {m.gemm_float64 / 1e9:.3g}, bfloat16 {m.gemm_bfloat16 / 1e9:.3g} GFLOP/s per rank"
     slow = m.gemm_bfloat16 < m.gemm_float32
-    checks.append(
-        Check("dense products", "ok", rates + ("; --dtype bfloat16 saves memory and bytes alone" if slow else ""))
-    )
+    checks.append(Check("dense products", "ok", rates + ("; --dtype bfloat16 saves memory alone" if slow else "")))
     found = f"rows at {m.spmm_cached / 1e9:.3g} GB/s from the cache, {m.spmm_memory / 1e9:.3g} GB/s from memory, {1e9 * m.nonzero_s:.2g} ns per nonzero"
     checks.append(Check("sparse products", "ok", found))
     checks.append(Check("memory passes", "ok", f"{m.stream / 1e9:.3g} GB/s per rank; {1e6 * m.call_s:.3g} us per call"))

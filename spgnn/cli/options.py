@@ -64,17 +64,11 @@ spring and spring+ its nodes; the others ignore it.
 PRESET_HELP = "\n".join(("\b\nPresets:", *(f"  {name:17}{preset.source}" for name, preset in PRESETS.items())))
 # What a shell completes: values of parameters, and files or folders by what help shows as the value.
 NAMES = {
-    **dict.fromkeys(("method", "start"), PARTITIONERS),
-    "model": MODELS,
-    "sampler": ("none", *SAMPLERS),
-    "scheme": ("auto", *SCHEMES),
-    "objective": ("columns", "cover", "cut", "vol"),
-    "split": ("auto", "given", "random"),
-    "format": FORMATS,
-    "features": ("degree", "ones", "identity"),
-    "preset": tuple(PRESETS),
-    "help": ("all",),
-}
+    **dict.fromkeys(("method", "start"), PARTITIONERS), "model": MODELS, "sampler": ("none", *SAMPLERS),
+    "scheme": ("auto", *SCHEMES), "objective": ("columns", "cover", "cut", "vol"),
+    "split": ("auto", "given", "random"), "format": FORMATS, "features": ("degree", "ones", "identity"),
+    "preset": tuple(PRESETS), "help": ("all",),
+}  # fmt: skip
 FILES = {"file": {"FILE", "GRAPH", "SRC"}, "dir": {"DIR", "RUN", "DST"}}
 FLAGS_WIDTH = 24  # columns of the flags; help text has the rest of 80
 
@@ -91,12 +85,8 @@ class Sections(click.Command):
         kind = {"is_flag": False, "flag_value": "short", "metavar": "[all]"} if first else {"is_flag": True}
         text = "show these options, or all" if first else "show this text"
         shows = {
-            "callback": _show_help,
-            "expose_value": False,
-            "is_eager": True,
-            "help": text,
-            "shell_complete": complete,
-        }
+            "callback": _show_help, "expose_value": False, "is_eager": True, "help": text, "shell_complete": complete,
+        }  # fmt: skip
         self.params.append(click.Option(["-h", "--help"], **kind, **shows))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -103,12 +103,12 @@ def _out_of_core(graph: str, config: PartitionConfig) -> dict:
     method = config.method or "spring"
     if method not in STREAMING:
         raise UsageError(
-            f"--method {method} needs the graph in memory; with --memory choose one of {', '.join(STREAMING)}, or omit --memory"
+            f"--method {method} needs the graph in memory; omit --memory, or choose {', '.join(STREAMING)}"
         )
     for name in OPTIONS:
         if getattr(config, name) != getattr(PartitionConfig(), name):
             raise UsageError(
-                f"{flag(name)} is an option of {' or '.join(OPTIONS[name])}, which needs the graph in memory; omit --memory"
+                f"{flag(name)} is for {' or '.join(OPTIONS[name])}, which needs the graph in memory; omit --memory"
             )
     files = {name: getattr(config, name) or None for name in ("features", "labels", "split", "format", "edge_features")}
     flipped = column_numbers(config.antisymmetric)

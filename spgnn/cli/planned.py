@@ -187,7 +187,7 @@ def _layers(config: MeasureConfig | PlanConfig, widths: tuple[int, ...], f_edge:
         return gcn_of(widths, config.dropout, config.input_dropout, config.norm != "none", config.residual)
     if len(hidden) > 1:
         raise UsageError(
-            f"--widths {config.widths}: --model {config.model} has hidden layers of one width; expected F,hidden,...,hidden,C"
+            f"--widths {config.widths}: --model {config.model} has one hidden width; expected F,hidden,...,hidden,C"
         )
     if config.widths:
         config = replace(config, layers=len(widths) - 1, **({"hidden": hidden.pop()} if hidden else {}))

@@ -166,13 +166,8 @@ def _readable(summary: dict, config: TrainConfig) -> dict:
             "personal models": f"{of['chosen']} of {summary['parts']} parts chose their own",
         }
     return {
-        f"test {metric}": summary["test"],
-        f"validation {metric}": summary["val"],
-        **personal,
-        "best epoch": summary["best_epoch"],
-        "epoch time": f"{summary['epoch_s']:.4f} s",
-        "bytes sent": sent,
-        **averages,
-        "peak memory": f"{summary['peak_rss_mb']:.0f} MB, the largest rank",
+        f"test {metric}": summary["test"], f"validation {metric}": summary["val"], **personal,
+        "best epoch": summary["best_epoch"], "epoch time": f"{summary['epoch_s']:.4f} s", "bytes sent": sent,
+        **averages, "peak memory": f"{summary['peak_rss_mb']:.0f} MB, the largest rank",
         "results": config.out or "not kept",
-    }
+    }  # fmt: skip

@@ -95,9 +95,7 @@ def chain_way(
     else:
         order = block_order(*work, *widths, is_hidden)
     if order == "spmm_first" and is_sparse and not is_cached:
-        raise UsageError(
-            "order = spmm_first multiplies A with X first, and X is sparse: use order = auto, or keep A X and no input dropout"
-        )
+        raise UsageError("order = spmm_first needs a dense X: use order = auto, or keep A X without input dropout")
     return Way(*widths, order, known, is_sparse, is_dropped, has_gradient, is_asked)
 
 

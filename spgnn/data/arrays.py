@@ -186,7 +186,7 @@ def from_object(source, duplicates: Duplicates = "auto") -> Graph:
             return graph_from_coo(*map(as_array, source), duplicates=duplicates)
         if len(source) == 3:
             raise InputError(
-                "got a sequence of 3; expected (src, dst): give weights as spgnn.graph_from_coo(src, dst, weights=weights)"
+                "got a sequence of 3; expected (src, dst); weights: spgnn.graph_from_coo(src, dst, weights=w)"
             )
     for base in type(source).__mro__:
         library = base.__module__.partition(".")[0]
@@ -267,9 +267,7 @@ def _check_indices(A) -> None:
 def _check_range(ids: np.ndarray, n: int) -> None:
     bad = (ids < 0) | (ids >= n)
     if bad.any():
-        raise GraphError(
-            f"entry {int(np.argmax(bad))} of the adjacency has index {ids[np.argmax(bad)]}; expected 0 to {n - 1}"
-        )
+        raise GraphError(f"entry {int(np.argmax(bad))} of A has index {ids[np.argmax(bad)]}; expected 0 to {n - 1}")
 
 
 def _features(X: np.ndarray) -> np.ndarray:

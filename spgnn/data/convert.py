@@ -50,12 +50,8 @@ def report(graph: Graph) -> dict:
     """Return the report of an import: sizes, what was dropped, edges and nodes."""
     seen = graph.describe()
     head = {
-        "name": seen.pop("name"),
-        "format": seen.pop("format", "memory"),
-        "nodes": seen.pop("n"),
-        "nonzeros": seen.pop("nnz"),
-        "duplicates": seen.pop("duplicates", 0),
-        "zeros": seen.pop("zeros", 0),
+        "name": seen.pop("name"), "format": seen.pop("format", "memory"), "nodes": seen.pop("n"),
+        "nonzeros": seen.pop("nnz"), "duplicates": seen.pop("duplicates", 0), "zeros": seen.pop("zeros", 0),
         "dropped_lines": seen.pop("dropped_lines", 0),
-    }
+    }  # fmt: skip
     return head | seen | {"notes": graph.notes() + graph.label_notes()}

@@ -148,9 +148,7 @@ def _part(what: str, value, graph: Graph) -> dict[str, Any]:
         named = np.count_nonzero(np.bincount(graph.A.indices, minlength=n) + np.diff(graph.A.indptr))
         why = "no edge names node 0: are its ids from 1?" if lacks_node_0(graph) else f"{named:,} of them have an edge:"
         why = f", and {why} see --relabel of `spgnn convert`" if rows.shape[0] == named < n else ""
-        raise FormatError(
-            f"{where}: shape {rows.shape}, expected {expected}: the graph {graph.name} has {n} nodes{why}"
-        )
+        raise FormatError(f"{where}: shape {rows.shape}, expected {expected}: {graph.name} has {n} nodes{why}")
     if what == "features":
         fields = {"X": rows if sp.issparse(rows) else as_float(rows)}
     elif what == "labels":

@@ -31,21 +31,11 @@ KEYS = {str: "name edges", int: "n nnz n_features", dict: "meta files", list: "c
 SPARSE_X = ("features_indptr", "features_indices", "features_data")
 # name: (kinds of dtype, axes); other names are no part of a graph.
 ARRAYS = {
-    "indptr": ("i", (1,)),
-    "indices": ("i", (1,)),
-    "weights": ("f", (1,)),
-    "features": ("fiub", (2,)),
-    "features_indptr": ("i", (1,)),
-    "features_indices": ("i", (1,)),
-    "features_data": ("fiub", (1,)),
-    "labels": ("iubf", (1, 2)),
-    "split": ("i", (1, 2)),
-    "ids": ("i", (1,)),
-    "ids_bytes": ("u", (1,)),
-    "ids_indptr": ("i", (1,)),
-    "edge_attr": ("f", (2,)),
-    "edge_ids": ("i", (1,)),
-}
+    "indptr": ("i", (1,)), "indices": ("i", (1,)), "weights": ("f", (1,)), "features": ("fiub", (2,)),
+    "features_indptr": ("i", (1,)), "features_indices": ("i", (1,)), "features_data": ("fiub", (1,)),
+    "labels": ("iubf", (1, 2)), "split": ("i", (1, 2)), "ids": ("i", (1,)), "ids_bytes": ("u", (1,)),
+    "ids_indptr": ("i", (1,)), "edge_attr": ("f", (2,)), "edge_ids": ("i", (1,)),
+}  # fmt: skip
 
 
 def has_manifest(path: Path) -> bool:
@@ -89,17 +79,10 @@ def load_native(path: str | Path, verify: bool = False, progress: Progress = Non
     try:
         return Graph(
             _csr(path, weights, arrays["indices"], arrays["indptr"], (n, n), "A"),
-            X=_features(path, arrays, n, manifest["n_features"]),
-            y=arrays.get("labels"),
-            split=arrays.get("split"),
-            name=manifest["name"],
-            edges=manifest["edges"],
-            meta=manifest["meta"],
-            ids=unpacked_ids(arrays),
-            classes=manifest.get("classes"),
-            edge_attr=arrays.get("edge_attr"),
-            edge_ids=arrays.get("edge_ids"),
-        )
+            X=_features(path, arrays, n, manifest["n_features"]), y=arrays.get("labels"), split=arrays.get("split"),
+            name=manifest["name"], edges=manifest["edges"], meta=manifest["meta"], ids=unpacked_ids(arrays),
+            classes=manifest.get("classes"), edge_attr=arrays.get("edge_attr"), edge_ids=arrays.get("edge_ids"),
+        )  # fmt: skip
     except GraphError as error:
         raise FormatError(f"{path}: {error}") from error
 

@@ -119,9 +119,7 @@ def edge_graph(where, source, target, weights, wanted: TableConfig, ids=None, **
     if ids is None and not wanted.relabel:
         if is_text:
             first = next(v for v in [*src_values, *dst_values] if not IDS.fullmatch(v.encode()))
-            raise FormatError(
-                f"{where}: ids are names, such as {first!r}; number and keep them with --relabel of `spgnn convert`"
-            )
+            raise FormatError(f"{where}: ids are names, such as {first!r}; number them by `spgnn convert --relabel`")
         top = max(int(src_values.max(initial=-1)), int(dst_values.max(initial=-1)))
         check_node_count(where, top + 1, len(src), f"node id {top}")
         src, dst, n_nodes = src_values[src], dst_values[dst], top + 1
@@ -175,7 +173,7 @@ class NodeTable:
         if not given and not known:
             others = [name for name in self.names if name != self.id]
             raise FormatError(
-                f"{self.where}: which column? name it as --{what} {self.where}:COLUMN; it has {', '.join(others)[:200]}"
+                f"{self.where}: which column? give --{what} {self.where}:COLUMN of {', '.join(others)[:200]}"
             )
         return self._checked(given) or known
 
@@ -344,7 +342,7 @@ def _longer(old, n: int, what: str, where: str):
     is_number = old.dtype.kind == "f"
     if what == "X" or (old.ndim == 2 and what == "y" and not is_number):
         raise FormatError(
-            f"{where}: {n - old.shape[0]:,} of its ids have no features or labels in the tables before; add their rows"
+            f"{where}: {n - old.shape[0]:,} of its ids lack features or labels in earlier tables; add them"
         )
     more = np.full((n - len(old), *old.shape[1:]), np.nan if is_number else NO_SPLIT, old.dtype)
     return np.concatenate([old, more])

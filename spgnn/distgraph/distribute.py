@@ -147,21 +147,10 @@ def make_dgraph(source, comm: Communicator, partition, how: Distribution, has_ro
     comm.all_reduce(nnz)
     comm.all_reduce(n_classes, "max")
     dgraph = DistGraph(
-        comm=comm,
-        A=A,
-        X=X,
-        y_n=y,
-        split_n=split_n,
-        n_nodes=n_nodes,
-        n_classes=int(n_classes[0]),
-        task=task,
-        name=name,
-        scheme=layout.scheme,
-        method=method,
-        nnz=int(nnz[0]),
-        replication=how.replication,
+        comm=comm, A=A, X=X, y_n=y, split_n=split_n, n_nodes=n_nodes, n_classes=int(n_classes[0]), task=task,
+        name=name, scheme=layout.scheme, method=method, nnz=int(nnz[0]), replication=how.replication,
         feature_norm=how.feature_norm,
-    )
+    )  # fmt: skip
     if how.keep and X is not None:
         A.fixed_input = FixedInput(X)
     give_back_memory()

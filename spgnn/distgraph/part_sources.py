@@ -98,7 +98,7 @@ class FolderSource:
             )
         except (LookupError, TypeError, AttributeError, ValueError) as error:
             raise PartitionError(
-                f"{where}: the parts are not described as expected ({error!r}); write the partition again"
+                f"{where}: the parts are not described ({error!r}); write the partition again"
             ) from None
         splits = {None, 1 if n_splits is None else n_splits}
         if len(files) != manifest["k"] or not {counts and len(counts) for counts in manifest["train"]} <= splits:
@@ -165,16 +165,11 @@ class GraphSource:
             train.append(train_counts(select_rows(graph.y, own_n), select_rows(graph.split, own_n)))
         self.facts = PartFacts(
             **{name: getattr(graph, name) for name in ("name", "n_nodes", "nnz", "n_features", "n_classes")},
-            method=partition.method,
-            hops=hops,
-            is_sparse=sp.issparse(graph.X),
-            task=graph.task,
-            is_symmetric=graph.is_both_ways,
-            has_split=graph.split is not None,
-            n_splits=graph.split.shape[1] if graph.split is not None and graph.split.ndim == 2 else None,
-            sizes=sizes,
+            method=partition.method, hops=hops, is_sparse=sp.issparse(graph.X), task=graph.task,
+            is_symmetric=graph.is_both_ways, has_split=graph.split is not None,
+            n_splits=graph.split.shape[1] if graph.split is not None and graph.split.ndim == 2 else None, sizes=sizes,
             train=train,
-        )
+        )  # fmt: skip
 
     def block(self, p: int) -> RowBlock:
         """Return the rows of the own nodes of a part."""

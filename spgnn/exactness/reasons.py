@@ -22,9 +22,7 @@ ORDER = "it depends on the order of the rows on a rank, as cumsum, Conv1d and re
 STATISTIC = "a statistic of the rows of one rank, such as a mean or a batch norm; add it up over all ranks"
 SIZE = "it counts rows or ranks, such as len(H); the graph has the number of nodes of all ranks"
 SYMMETRY = "it assumes that A is symmetric: it is exact where every edge has both directions, and wrong on this graph"
-NO_GHOSTS = (
-    "it does not read the rows of other ranks: an exchange is missing; use A @ H, or the rows of all columns of A"
-)
+NO_GHOSTS = "it does not read the rows of other ranks: an exchange is missing; use A @ H, or A.fetch(H)"
 DEGREE = "it counts the nonzeros of own columns alone, as a degree; add those of ghost columns"
 GHOSTS = "it is exact where no edge joins two ranks: what it reads of other ranks is wrong"
 PARTIAL = "wrong in 1.5D alone: weights act on rows of columns, of which a rank has a part; let them act before"

@@ -226,9 +226,7 @@ def hold_folder(config: TrainConfig, held: ExitStack) -> RunFolder:
     folder = Path(config.out)
     there = [name for name in (*RUN_FILES, "checkpoints") if os.path.lexists(folder / name)]
     if there and not _is_begun(folder) and not config.resume:
-        raise UsageError(
-            f"--out {config.out}: has {there[0]}, which would be replaced, but no env.json of a run; choose another folder"
-        )
+        raise UsageError(f"--out {config.out}: has {there[0]}, but no env.json of a run; choose another folder")
     with _written(folder):
         if not folder.is_dir():
             folder.mkdir(parents=True)
@@ -238,9 +236,7 @@ def hold_folder(config: TrainConfig, held: ExitStack) -> RunFolder:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise ResourceError(
-            f"--out {config.out}: another training is using it; wait, or choose another folder"
-        ) from None
+        raise ResourceError(f"--out {config.out}: another training uses it; wait, or choose another folder") from None
     except OSError:  # a file system without locks
         pass
     if has_results(folder) and not config.overwrite and not config.resume:

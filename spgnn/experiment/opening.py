@@ -93,9 +93,7 @@ def _check_options(part: Partition, config: TrainConfig, folder: str) -> None:
                 f"omit --{name}, or partition the graph again"
             )
     if config.method not in (TrainConfig().method, part.method):
-        raise UsageError(
-            f"--method {config.method} differs from the method of {folder}, {part.method}; omit --method, or partition again"
-        )
+        raise UsageError(f"--method {config.method}: {folder} was made by {part.method}; omit it, or partition again")
     if part.edges != LONG_EDGES.get(config.edges, config.edges) and config.edges != "auto":
         raise UsageError(
             f"{folder} was made with --edges {SHORT_EDGES.get(part.edges, part.edges)}; got --edges {config.edges}; give the same, or partition again"

@@ -181,13 +181,9 @@ class Checkpoints:
         if history["best_epoch"] != self.epoch:
             files[BEST] = lambda: to_bytes(state["best"])
         return files, {
-            "val": self.trainer.history.compared(last) if last else None,
-            "test": last.get("test"),
-            "metric": history["metric"],
-            **self.facts,
-            "history": history,
-            "unscored": state["unscored"],
-        }
+            "val": self.trainer.history.compared(last) if last else None, "test": last.get("test"),
+            "metric": history["metric"], **self.facts, "history": history, "unscored": state["unscored"],
+        }  # fmt: skip
 
     def _seal(self) -> None:
         """Make the files of all ranks a checkpoint. Collective."""

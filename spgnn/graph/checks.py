@@ -143,9 +143,7 @@ def _check_labels(y: np.ndarray) -> None:
     if y.dtype.kind == "f":
         if np.isinf(y).any():
             where = np.argwhere(np.isinf(y))[0]
-            raise GraphError(
-                f"node {int(where[0])} has the target {y[tuple(where)]}; expected finite ones, NaN for none"
-            )
+            raise GraphError(f"node {int(where[0])} has the target {y[tuple(where)]}; expected finite, NaN for none")
         return
     if y.dtype.kind not in "iub":
         raise GraphError(f"labels are {y.dtype}; expected integers, or float for numbers")

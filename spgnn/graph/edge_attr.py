@@ -29,9 +29,7 @@ def checked_attributes(values, nnz: int, what: str = "edge_attr", of: str = "non
         is_finite = np.isfinite(values[start : start + (1 << 20)])
         if not is_finite.all():
             row, column = np.argwhere(~is_finite)[0]
-            raise GraphError(
-                f"{what}: row {start + row}, column {column} is {values[start + row, column]}; expected finite numbers"
-            )
+            raise GraphError(f"{what}: row {start + row}, column {column} is {values[start + row, column]}, not finite")
     return values
 
 

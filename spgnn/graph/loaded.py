@@ -55,7 +55,7 @@ def graph_notes(graph) -> list[str]:
     notes += [f"columns that are not read: {', '.join(unread)[:200]}"] if unread else []
     if title := graph.meta.get("title"):
         notes.append(
-            f"the first line was taken for names of columns ({', '.join(title)[:80]}): if it is an edge, write source,target before it"
+            f"the first line was taken for names ({', '.join(title)[:80]}): if it is an edge, write source,target before it"
         )
     notes += _of_weights(graph.A.data)
     notes += _of_nodes(graph) + _of_classes(graph.classes or ())
@@ -79,7 +79,7 @@ def _of_weights(weights_E: np.ndarray) -> list[str]:
         return [f"weights of {low:.10g} to {high:.10g} look like times: --weight none of `spgnn convert` reads none"]
     if low < 0:
         return [
-            f"{np.count_nonzero(weights_E < 0):,} of {len(weights_E):,} weights are negative: gcn and means divide by sums of weights"
+            f"{np.count_nonzero(weights_E < 0):,} of {len(weights_E):,} weights are negative: gcn and means divide by sums"
         ]
     return []
 

@@ -44,7 +44,7 @@ class Custom:
                 raise UsageError(f"{name} = {value!r}; expected a function of {takes}, see help(spgnn.train)")
         if not callable(self.monitor) and self.monitor not in MONITORS:
             raise UsageError(
-                f"monitor = {self.monitor!r} is not known{nearest(str(self.monitor), MONITORS)}; or a function of the record"
+                f"monitor = {self.monitor!r} is not known{nearest(str(self.monitor), MONITORS)}; or a function"
             )
         if self.loss is not None and self.class_weights is not None:
             raise UsageError("class_weights weigh the cross-entropy; weigh the rows in loss, or omit one of them")

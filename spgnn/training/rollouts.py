@@ -58,7 +58,7 @@ def rollout(model: torch.nn.Module, dgraph: DistGraph, x0, steps: int, truth=Non
                 Z_nF = model(A, H_nF)
             if Z_nF.shape != H_nF.shape:
                 raise ShapeError(
-                    f"the model returns {tuple(Z_nF.shape)}; a rollout needs the shape of its input, {tuple(H_nF.shape)}"
+                    f"the model returns {tuple(Z_nF.shape)}; a rollout needs its input's {tuple(H_nF.shape)}"
                 )
             H_nF = Z_nF.to(A.dtype)
             own_nF = Z_nF.double().cpu().numpy()

@@ -204,14 +204,10 @@ class Trainer:
         tensors and JSON values, NaN among them. Copies; not collective.
         """
         return {
-            "model": deepcopy(self.last_state),
-            "optimizer": self.steps.optimizer.state_dict(),
-            "best": deepcopy(self.best_state),
-            "step": self.steps.state_dict(),
-            "epoch": self.epoch,
-            "history": self.history.state_dict(),
-            "unscored": self._unscored and dict(self._unscored),
-        }
+            "model": deepcopy(self.last_state), "optimizer": self.steps.optimizer.state_dict(),
+            "best": deepcopy(self.best_state), "step": self.steps.state_dict(), "epoch": self.epoch,
+            "history": self.history.state_dict(), "unscored": self._unscored and dict(self._unscored),
+        }  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state_dict of the same model, options and graph, given on every rank.
@@ -282,9 +278,7 @@ def make_trainer(
     known = TrainConfig.__dataclass_fields__
     unread = [name for name in options if name not in Training.__dataclass_fields__ and name in known]
     if unread:
-        raise UsageError(
-            f"train does not read {unread[0]!r}; give it to distribute, to Parts, to the layers, or to `spgnn train`"
-        )
+        raise UsageError(f"train does not read {unread[0]!r}; give it to distribute, Parts, layers, or `spgnn train`")
     name = sampler if isinstance(sampler, str) else getattr(sampler, "name", type(sampler).__name__)
     config = build(TrainConfig, options | {"sampler": name}, "train")
     if isinstance(dgraph, Fields):

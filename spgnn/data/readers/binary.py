@@ -28,9 +28,8 @@ def read_binary(path: Path, progress=None, **options):
     with opened(path) as file:
         size = path.stat().st_size
         if size % (2 * dtype.itemsize):
-            raise FormatError(
-                f"{path}: {size} bytes; expected a multiple of {2 * dtype.itemsize}, two {dtype.name} per edge"
-            )
+            each = f"a multiple of {2 * dtype.itemsize}: two {dtype.name} each"
+            raise FormatError(f"{path}: {size} bytes; expected {each}")
         edges = np.memmap(file, dtype, mode="r").reshape(-1, 2)
     n_nodes = 0
     for start in range(0, len(edges), 1 << 22):

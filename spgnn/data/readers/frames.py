@@ -165,7 +165,7 @@ def _naming(path: Path, first_line: int):
         where = f"{path}:{first_line + int(row[1]) - 1}" if row and first_line else str(path)
         if "invalid UTF8" in text:
             raise FormatError(
-                f"{where}: is not text in UTF-8; if it is Latin-1: iconv -f LATIN1 -t UTF-8 {path} > FILE"
+                f"{where}: is not UTF-8; if it is Latin-1: iconv -f LATIN1 -t UTF-8 {path} > FILE"
             ) from None
         value = VALUE.search(text)
         what = (

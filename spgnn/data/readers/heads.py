@@ -160,9 +160,7 @@ def edge_chunks(path: Path, size: int) -> Iterator[np.ndarray]:
     if head.lines is None:
         return
     if not head.is_plain:
-        raise FormatError(
-            f"{path}: cells have quotes or decimal commas, or are empty; write it as a graph first: spgnn convert {path} DST"
-        )
+        raise FormatError(f"{path}: cells have quotes or decimal commas, or are empty; first spgnn convert {path} DST")
     lines = replace(head.lines, weight=-1)
     for block, line in edge_blocks(path, head):
         edges, _ = lines.read(block, path, line)
@@ -241,9 +239,7 @@ def edge_columns(where: str, names: list[str], count: int, wanted: TableConfig) 
     used = (source, target) if weight in (None, source, target) else (source, target, weight)
     if source == target or max(used) >= count:
         has = f"it has {_list(names)}" if names else f"there are {count}"
-        raise FormatError(
-            f"{where}: source, target and weight are columns {', '.join(str(c + 1) for c in used)}; {has}"
-        )
+        raise FormatError(f"{where}: source, target, weight are columns {', '.join(str(c + 1) for c in used)}; {has}")
     return source, target, used[2] if len(used) == 3 else -1
 
 
@@ -251,9 +247,7 @@ def _lines(where: str, names: list[str], edge: bytes, separator: str, wanted: Ta
     """Return which columns of lines like the first edge are source, target and weight."""
     cells, count = cells_of(edge, separator), len(words_of(edge))
     if b"{'" in edge:
-        raise FormatError(
-            f"{where}: edges have a dict, as NetworkX writes it; spgnn.load_graph(networkx.read_edgelist(FILE)) loads them"
-        )
+        raise FormatError(f"{where}: edges have a dict; spgnn.load_graph(networkx.read_edgelist(FILE)) loads them")
     if count < 2 and b"|" in edge:
         raise FormatError(f"{where}: cells are separated by |; expected commas: tr '|' ',' < FILE")
     if names and not names[0] and not cells[0]:  # tabs before each line
@@ -263,9 +257,7 @@ def _lines(where: str, names: list[str], edge: bytes, separator: str, wanted: Ta
     elif names and len(names) != count:
         lower = [name.lower() for name in names]
         if len(names) == 3 and count == 2 and lower[2] in WEIGHT_NAMES:
-            raise FormatError(
-                f"{where}: names a third column, {names[2]!r}, which the first edge has not; fill or remove it"
-            )
+            raise FormatError(f"{where}: names a third column, {names[2]!r}, which the first edge lacks; fill it")
         if set(lower) & {*SOURCE_NAMES, *TARGET_NAMES}:
             raise FormatError(f"{where}: names {_list(names)}, and the first edge has {count} columns; name each")
         names.clear()

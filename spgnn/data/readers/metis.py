@@ -81,7 +81,7 @@ def _header(path: Path, line: int, values: np.ndarray) -> tuple:
     bound = text_bytes_bound(path)
     if n_nodes > bound or 4 * n_edges > bound:  # a node takes a newline, an edge two numbers and two blanks
         raise FormatError(
-            f"{where}: declares {n_nodes} nodes and {n_edges} edges, more than {path.stat().st_size} bytes can hold"
+            f"{where}: declares {n_nodes} nodes, {n_edges} edges, more than {path.stat().st_size} bytes hold"
         )
     return n_nodes, n_edges, has_weights, has_sizes + has_node_weights * max(n_constraints, 1)
 

@@ -77,9 +77,7 @@ class Archive:
                 header_bytes, shape, dtype, _ = read_header(where, member)
             need = header_bytes + math.prod(shape) * dtype.itemsize
             if need != info.file_size:
-                raise FormatError(
-                    f"{where} is declared {dtype} {shape}, {need} bytes with its header, and holds {info.file_size}"
-                )
+                raise FormatError(f"{where} is declared {dtype} {shape}, {need} bytes, and holds {info.file_size}")
             with self._zip.open(info) as member:
                 array = np.lib.format.read_array(member, allow_pickle=False, max_header_size=MAX_HEADER_BYTES)
                 member.read()  # to the end, where zipfile compares the checksum
@@ -103,9 +101,7 @@ class Archive:
     def _naming(self, name: str):
         """Yield what messages call an array; FormatError if there is none, or it is damaged."""
         if name not in self.names:
-            raise FormatError(
-                f"{self.path}: has no array {name!r}; it has {', '.join(sorted(self.names)[:12]) or 'none'}"
-            )
+            raise FormatError(f"{self.path}: has no array {name!r}, but {', '.join(sorted(self.names)[:12]) or 'none'}")
         with damage(f"{self.path}: array {name!r} cannot be read"):
             yield f"{self.path}: array {name!r}"
 

@@ -150,21 +150,13 @@ def _key(value):
 
 
 _CONTAINERS = {
-    "EMPTY_LIST": lambda stack: stack.append([]),
-    "EMPTY_DICT": lambda stack: stack.append({}),
+    "EMPTY_LIST": lambda stack: stack.append([]), "EMPTY_DICT": lambda stack: stack.append({}),
     "LIST": lambda stack: stack.append(_since_mark(stack)),
     "TUPLE": lambda stack: stack.append(tuple(_since_mark(stack))),
-    "DICT": lambda stack: stack.extend([{}, _MARK, *_since_mark(stack)]) or _setitems(stack),
-    "TUPLE1": _pop_tuple(1),
-    "TUPLE2": _pop_tuple(2),
-    "TUPLE3": _pop_tuple(3),
-    "APPEND": _append,
-    "APPENDS": _appends,
-    "SETITEM": _setitem,
-    "SETITEMS": _setitems,
-    "POP": lambda stack: stack.pop(),
-    "POP_MARK": lambda stack: _since_mark(stack),
-}
+    "DICT": lambda stack: stack.extend([{}, _MARK, *_since_mark(stack)]) or _setitems(stack), "TUPLE1": _pop_tuple(1),
+    "TUPLE2": _pop_tuple(2), "TUPLE3": _pop_tuple(3), "APPEND": _append, "APPENDS": _appends, "SETITEM": _setitem,
+    "SETITEMS": _setitems, "POP": lambda stack: stack.pop(), "POP_MARK": lambda stack: _since_mark(stack),
+}  # fmt: skip
 
 
 def _reconstruct(cls, shape, code):

@@ -132,9 +132,7 @@ class StreamPasses:
 
     def _explain(self, what: str, error: ValueError) -> None:
         if self._first is not None:
-            raise PartitionError(
-                f"{self.stream.name}: the stream changed between passes (pass {what!r}): {error}"
-            ) from None
+            raise PartitionError(f"{self.stream.name}: the stream changed between passes ({what!r}): {error}") from None
         hint = "; use relabel (--relabel) for ids with large gaps"
         if " -> -" in str(error) or " is -" in str(error):
             hint = ""

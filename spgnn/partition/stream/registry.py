@@ -76,7 +76,7 @@ def streaming_partitioner(name: str) -> Callable:
         missing = [method for method in METHODS if not callable(getattr(cls, method, None))]
         if not inspect.isclass(cls) or missing:
             raise UsageError(
-                f"streaming partitioner {name!r} lacks {', '.join(missing) or 'a class'}; it needs {', '.join(METHODS)}"
+                f"streaming partitioner {name!r} lacks {', '.join(missing) or 'a class'} of {', '.join(METHODS)}"
             )
         number_of_passes = getattr(cls, "passes", 1)
         if not is_integer(number_of_passes) or number_of_passes < 1:
@@ -103,7 +103,7 @@ def _run_class(name: str, cls: type, number_of_passes: int, passes: StreamPasses
     owner_N = made.finish()
     if not isinstance(owner_N, (np.ndarray, list, tuple)):
         raise PartitionError(
-            f"partitioner {name!r}: finish() returned {type(owner_N).__name__}; expected (N,) integers from 0 to {k - 1}"
+            f"partitioner {name!r}: finish() returned {type(owner_N).__name__}; expected (N,) of 0 to {k - 1}"
         )
     return np.asarray(owner_N), {}
 

@@ -28,9 +28,7 @@ def check_average(config: TrainConfig, takes_memory: bool = False) -> None:
         )
     if config.sampler != "none" and (config.sync == "gradients" or config.correct != "none"):
         option = "--sync gradients" if config.sync == "gradients" else f"--correct {config.correct}"
-        raise UsageError(
-            f"{option} needs the gradient of whole parts; omit --sampler {config.sampler}, which draws subgraphs of them"
-        )
+        raise UsageError(f"{option} needs gradients of whole parts; omit --sampler {config.sampler}, of subgraphs")
     if config.loss != "auto":
         raise UsageError(f"--loss {config.loss} is for numbers, which --mode average does not train on; omit one")
     if config.cuda_graph:

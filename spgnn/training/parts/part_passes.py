@@ -73,9 +73,7 @@ def passes_of(model: torch.nn.Module) -> tuple[Pass, ...]:
     Raises: UsageError for a model whose layers need rows that a pass does not have.
     """
     if type(model) is not Stack or "forward" in vars(model):
-        raise UsageError(
-            f"layer by layer, a model must be a plain Stack; got a {type(model).__name__}, which calls A itself: {TOGETHER}"
-        )
+        raise UsageError(f"layer by layer, a model is a plain Stack; got a {type(model).__name__}: {TOGETHER}")
     if model.jump:
         raise UsageError(f"layer by layer, jump = {model.jump} needs the outputs of all layers at once: {TOGETHER}")
     layers: list[PartLayer] = []
@@ -100,12 +98,10 @@ def _part_layers(number: int, layer: torch.nn.Module) -> list[PartLayer]:
     if type(layer) is SGC and hops is not None and hops > 1 and not layer.residual:
         return _products_of(number, layer)
     if hops is None:
-        raise UsageError(
-            f"layer by layer, layer {number}, {name}, must declare hops = 1, or 0: see spgnn.layers.Layer. Or {TOGETHER}"
-        )
+        raise UsageError(f"layer by layer, layer {number}, {name}, must declare hops, 0 or 1: see Layer. Or {TOGETHER}")
     if hops > 1:
         raise UsageError(
-            f"layer by layer, a layer makes one product with A; layer {number}, {name}, makes {hops}: {TOGETHER}"
+            f"layer by layer, a layer multiplies with A once; layer {number}, {name}, {hops} times: {TOGETHER}"
         )
     return [PartLayer(number, operator, hops, partial(apply_layer, layer))]
 

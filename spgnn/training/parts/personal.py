@@ -157,19 +157,12 @@ class _Phase:
         if is_personal:
             self.weights[p] = W_p
         record = {
-            "part": p,
-            "rank": parts.comm.rank,
-            "nodes": n,
-            **sizes,
-            "entropy": float(label_entropies(y_n, np.zeros(n, np.int64), 1)[0][0]),
-            **trained,
-            "chosen": "personal" if is_personal else "general",
-            "val_general": val_G,
-            "val_personal": val_p,
+            "part": p, "rank": parts.comm.rank, "nodes": n, **sizes,
+            "entropy": float(label_entropies(y_n, np.zeros(n, np.int64), 1)[0][0]), **trained,
+            "chosen": "personal" if is_personal else "general", "val_general": val_G, "val_personal": val_p,
             "test_general": micro(of_general, TEST),
-            "test_personal": float("nan") if W_p is None else micro(of_personal, TEST),
-            "seconds": seconds,
-        }
+            "test_personal": float("nan") if W_p is None else micro(of_personal, TEST), "seconds": seconds,
+        }  # fmt: skip
         self.records.append({name: None if value != value else value for name, value in record.items()})
 
     def _train(self, p: int, dgraph: DistGraph, validate: Callable[[], float]) -> tuple[Weights, float, dict[str, int]]:

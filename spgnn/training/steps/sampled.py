@@ -120,7 +120,7 @@ class SampledStep(Step):
         total, weight, sample_s, wait_s = map(float, sums)
         if not weight:
             raise GraphError(
-                f"epoch {last}: the subgraphs of {self.subgraphs.sampler.name} have no training node; raise --budget"
+                f"epoch {last}: subgraphs of {self.subgraphs.sampler.name} lack training nodes; raise --budget"
             )
         if not np.isfinite(loss := total / weight):
             raise NumericalError(f"the loss is {loss}; expected a finite number")

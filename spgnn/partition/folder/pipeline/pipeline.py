@@ -262,24 +262,14 @@ class _Run:
         labels, split = (self.tables.get(table) for table in ("labels", "split"))
         counted = [count_train(work.new / part_name(p), labels, split) for p in range(self.k)]
         manifest = {
-            "n_nodes": self.n_nodes,
-            "nnz": int(nnz_k.sum()),
-            "k": self.k,
-            "method": method,
-            "seed": options.seed,
-            "balance": options.balance,
-            "graph": name,
-            "edges": options.edges,
-            "graph_digest": digest,
-            "metrics": found,
-            "owner_sha256": sha256_of(self.owner_N),
+            "n_nodes": self.n_nodes, "nnz": int(nnz_k.sum()), "k": self.k, "method": method, "seed": options.seed,
+            "balance": options.balance, "graph": name, "edges": options.edges, "graph_digest": digest,
+            "metrics": found, "owner_sha256": sha256_of(self.owner_N),
             "n_features": 0 if X is None else X.width if isinstance(X, Sparse) else X.tail[0],
-            "n_classes": max((classes for classes, _ in counted), default=0),
-            **self._edge_meta(read),
-            "hops": self.options.hops,
-            "train": [train for _, train in counted],
+            "n_classes": max((classes for classes, _ in counted), default=0), **self._edge_meta(read),
+            "hops": self.options.hops, "train": [train for _, train in counted],
             "parts": [self._files(work.new / part_name(p)) for p in range(self.k)],
-        }
+        }  # fmt: skip
         for folder in (*(work.new / part_name(p) for p in range(self.k)), work.new):
             sync(folder)
         write_manifest(work.new, manifest)

@@ -229,7 +229,7 @@ def test_graphsaint_features_must_fit(tmp_path):
 def test_binary_edge_files_are_whole_pairs_of_ids_from_0(tmp_path):
     path = tiny.write_binary(tmp_path)
     path.write_bytes(path.read_bytes()[:-1])
-    assert "55 bytes; expected a multiple of 8, two int32 per edge" in refusal(path)
+    assert "55 bytes; expected a multiple of 8: two int32 each" in refusal(path)
     np.array([0, 1, 2, -5], "<i4").tofile(path)
     assert "edge 1, byte 8, is 2 -> -5" in refusal(path)
     np.array([0, 2**31 - 1], "<i4").tofile(path)

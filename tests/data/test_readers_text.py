@@ -73,7 +73,7 @@ def test_edge_lists_name_the_line(tmp_path, lines, message):
     ("%%MatrixMarket matrix coordinate real general\n3 3 1\n1 1 inf\n", ":3: value is 'inf'"),
     ("%%MatrixMarket matrix coordinate pattern general\n3 3 1\n1 1 1\n", ":3: 3 columns; expected 2"),
     ("%%MatrixMarket matrix coordinate real general\n% only\n", "no size line"),
-    ("1 2 3\n", "starts with b'1 2 3'"),
+    ("1 2 3\n", "is b'1 2 3'"),
 ])  # fmt: skip
 def test_matrix_market_is_held_against_its_header(tmp_path, content, message):
     assert message in refusal(tmp_path, "m.mtx", content)
@@ -103,7 +103,7 @@ def test_the_head_of_matrix_market_may_come_in_any_pieces(tmp_path, monkeypatch,
         path = tmp_path / f"{number}.mtx"
         path.write_bytes(content)
         np.testing.assert_array_equal(read_graph(path).A.toarray(), [[0, 1, 0], [0, 0, 1], [0, 0, 0]])
-    assert "m.mtx:1: starts with b''" in refusal(tmp_path, "m.mtx", pack(b""))
+    assert "m.mtx:1: is b''" in refusal(tmp_path, "m.mtx", pack(b""))
     assert "m.mtx: no size line" in refusal(tmp_path, "m.mtx", pack(banner) + pack(comments))
     assert "m.mtx:39: row 4; expected 1 to 3" in refusal(
         tmp_path, "m.mtx", pack(banner) + pack(comments) + pack(b"3 3 2\n4 2\n1 1\n")

@@ -141,7 +141,7 @@ def add_one(at):
 
 DAMAGES = {
     "sums": (add_one((2, 0)), "sums.npy: node .* has row sum"),
-    "sums ": (add_one((2, 1)), "sums.npy: node .* has column sum"),
+    "sums ": (add_one((2, 1)), "sums.npy: node .*: column sum"),
     "halo": (lambda ids: np.sort(np.append(ids[1:], 59 if 59 not in ids else ids[0] - 1)), "halo.*npy: "),
     "halo_hops": (lambda hops: 3 - hops, "halo_hops.npy: the nodes of hop 1"),
     "halo_sums": (add_one((1, 1)), "halo_sums.npy: differs from the sums"),

@@ -202,7 +202,7 @@ def test_parts_of_another_graph_or_other_edges_are_refused(tmp_path):
     from spgnn.partition import part_graph
 
     save_partition(part_graph(learnable(), 1, method="block"), tmp_path / "parts", learnable())
-    with pytest.raises(PartitionError, match="not for 'wordnet'"):
+    with pytest.raises(PartitionError, match="not 'wordnet'"):
         run("wordnet", TrainConfig(partition=str(tmp_path / "parts")), SelfCommunicator())
     with pytest.raises(UsageError, match="--edges both; got --edges directed"):
         run("mine", TrainConfig(partition=str(tmp_path / "parts"), edges="directed"), SelfCommunicator())

@@ -3,13 +3,13 @@
 import numpy as np
 import scipy.sparse as sp
 import torch
+from edge_reference import kept
 
 from spgnn.spmm.column_rows import ColumnRows, tensor_of
 from spgnn.spmm.dropout import nth_key
 from spgnn.spmm.ghosts import ColumnBlock
 from spgnn.spmm.kernels.attention_sums import EdgeDrop
 from spgnn.spmm.kernels.csr import LocalCSR
-from spgnn.spmm.kernels.edge_reference import kept
 
 
 class DenseRowWords:

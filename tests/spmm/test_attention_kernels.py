@@ -1,5 +1,6 @@
 """The kernels of attention equal dense softmax attention and its gradients by torch."""
 
+import edge_reference as reference
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -7,7 +8,6 @@ import torch
 
 from spgnn.errors import UsageError
 from spgnn.spmm.kernels import _kernels
-from spgnn.spmm.kernels import edge_reference as reference
 from spgnn.spmm.kernels.attention_sums import AttentionSums, EdgeDrop
 from spgnn.spmm.kernels.backend import HOST, NULL
 from spgnn.spmm.kernels.buffers import BufferPool

@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import kernel_reference as reference
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -11,7 +12,7 @@ from spgnn.dist.headers import as_array
 from spgnn.errors import ShapeError
 from spgnn.spmm import features as rows
 from spgnn.spmm.exchange.exchange_plan import Selection
-from spgnn.spmm.kernels import _kernels, reference
+from spgnn.spmm.kernels import _kernels
 from spgnn.spmm.kernels.buffers import BufferPool, array_of
 from spgnn.spmm.kernels.csr import LocalCSR
 from spgnn.spmm.timing import Operations

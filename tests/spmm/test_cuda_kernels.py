@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import kernel_reference as reference
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -10,7 +11,6 @@ from emulated_cuda import emulated_kernels
 
 import spgnn
 from spgnn.errors import ShapeError
-from spgnn.spmm.kernels import reference
 from spgnn.spmm.kernels.backend import kernels_on
 from spgnn.spmm.kernels.cpu import HostKernels
 from spgnn.spmm.kernels.csr import LocalCSR

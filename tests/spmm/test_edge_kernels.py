@@ -1,11 +1,11 @@
 """The kernels over edges equal dense formulas, and their adjoints pass the dot test."""
 
+import edge_reference as reference
 import numpy as np
 import pytest
 import torch
 from test_attention_kernels import SHAPES, blocks, isa, random  # noqa: F401
 
-from spgnn.spmm.kernels import edge_reference as reference
 from spgnn.spmm.kernels.backend import HOST
 
 

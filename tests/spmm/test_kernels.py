@@ -1,5 +1,6 @@
 """Every kernel equals its slow reference, on every instruction set, at every width that has a path of its own."""
 
+import kernel_reference as reference
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -7,7 +8,7 @@ import torch
 
 from spgnn.errors import GraphError, ShapeError
 from spgnn.spmm.exchange.exchange_plan import Selection
-from spgnn.spmm.kernels import _kernels, reference
+from spgnn.spmm.kernels import _kernels
 from spgnn.spmm.kernels.csr import LocalCSR
 
 WIDTHS = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 41, 64, 100, 128, 129, 255, 256, 257, 300, 602]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from .attention_sums import AttentionSums, EdgeDrop
+from spgnn.spmm.kernels.attention_sums import AttentionSums, EdgeDrop
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 

@@ -210,9 +210,7 @@ def epoch_seconds(
     return EpochTime(**parts | {"epoch_s": sum(parts[name] for name in PHASES) - parts["hidden"]})
 
 
-def cheaper_scheme(
-    columns: RankProduct, cover: RankProduct, machine: Machine, itemsize: int = 4, overlap: bool = True
-) -> tuple[str, str]:
+def cheaper_scheme(columns: RankProduct, cover: RankProduct, machine: Machine, itemsize: int = 4) -> tuple[str, str]:
     """Return the scheme whose product takes fewer seconds, and a sentence that says why; scheme="auto" uses it.
 
     `cover` moves work from the reader to the owner, so fewer bytes may still take longer. On a tie the scheme is
@@ -221,7 +219,7 @@ def cheaper_scheme(
     machine = machine.with_ranks(len(columns.own_P))
     seconds, texts = {}, []
     for name, product in (("columns", columns), ("cover", cover)):
-        seconds[name] = product_seconds(machine, product, itemsize, overlap).epoch_s
+        seconds[name] = product_seconds(machine, product, itemsize).epoch_s
         sent = _larger(product.rows_PP * product.row_bytes).max()
         work = int((product.own_P + product.ghost_P + product.sender_P).max())
         texts.append(f"{name} {1e3 * seconds[name]:.3g} ms (busiest rank {sent / 1e6:.3g} MB, {work:,} nonzeros)")

@@ -13,16 +13,13 @@ from ..errors import GraphError
 from .checks import check_owner
 
 
-def label_entropies(
-    labels: np.ndarray, owner_N: np.ndarray, k: int, counted_N: np.ndarray | None = None
-) -> tuple[np.ndarray, float]:
+def label_entropies(labels: np.ndarray, owner_N: np.ndarray, k: int) -> tuple[np.ndarray, float]:
     """H(p) = -sum_c p_c log2 p_c for each part, in bits, and their average by labelled nodes.
 
     p_c is the share of class c among the labelled nodes of the part; a part without any has 0. Of multi-label
     nodes H is the sum over the labels of -p log2 p - (1 - p) log2 (1 - p).
 
-    Args:   labels     (N,) integer classes, -1 for none, or (N, C) 0/1; owner_N (N,), 0 to k - 1.
-            counted_N  (N,) bool, the nodes that are counted, such as the training nodes; None: all.
+    Args:    labels  (N,) integer classes, -1 for none, or (N, C) 0/1; owner_N (N,), 0 to k - 1.
     Returns: (k,) float64, and sum_i n_i / n H(i).
     Raises: GraphError unless labels have one entry or row per node; PartitionError for an invalid owner array.
     """
@@ -30,12 +27,9 @@ def label_entropies(
     labels = np.asarray(labels)
     if labels.ndim not in (1, 2) or len(labels) != len(owner_N):
         raise GraphError(f"labels have shape {labels.shape}; expected an entry or row for each of {len(owner_N)} nodes")
-    counted_N = np.ones(len(labels), bool) if counted_N is None else np.asarray(counted_N, bool)
-    if len(counted_N) != len(labels):
-        raise GraphError(f"counted_N has {len(counted_N)} entries; expected one for each of {len(labels)} nodes")
     if labels.ndim == 1:
-        counted_N = counted_N & (labels >= 0)
-        owner_n, labels_n = owner_N[counted_N].astype(np.int64), labels[counted_N].astype(np.int64)
+        is_labelled_N = labels >= 0
+        owner_n, labels_n = owner_N[is_labelled_N].astype(np.int64), labels[is_labelled_N].astype(np.int64)
         # Class numbers may be far apart, and k x C much larger than N: only classes that occur are counted.
         classes, labels_n = np.unique(labels_n, return_inverse=True)
         pairs, counts = np.unique(owner_n * len(classes) + labels_n, return_counts=True)
@@ -43,9 +37,8 @@ def label_entropies(
         nodes_k = np.bincount(owner_n, minlength=k)
         entropies_k = np.bincount(part_of_pair, _bits(counts / nodes_k[part_of_pair]), minlength=k)
     else:
-        owner_n, labels_nC = owner_N[counted_N], labels[counted_N]
-        nodes_k = np.bincount(owner_n, minlength=k)
-        columns = [np.bincount(owner_n, weights=labels_n, minlength=k) for labels_n in labels_nC.T]
+        nodes_k = np.bincount(owner_N, minlength=k)
+        columns = [np.bincount(owner_N, weights=of_class_N, minlength=k) for of_class_N in labels.T]
         counts_kC = np.stack(columns, axis=1) if columns else np.zeros((k, 0))
         share_kC = counts_kC / np.maximum(nodes_k, 1)[:, None]
         entropies_k = (_bits(share_kC) + _bits(1 - share_kC)).sum(axis=1)

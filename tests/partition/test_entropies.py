@@ -42,16 +42,8 @@ def test_class_numbers_may_be_far_apart():
     assert per_part.tolist() == [1] + [0] * 999 and average == 0.5
 
 
-def test_only_counted_nodes_count():
-    labels, owner = np.array([0, 1, 1, 1]), np.zeros(4, int)
-    assert label_entropies(labels, owner, 1, np.array([True, True, False, False]))[1] == 1
-    assert label_entropies(labels, owner, 1, np.zeros(4, bool))[1] == 0
-
-
 def test_labels_or_owners_that_do_not_fit_are_refused():
     with pytest.raises(GraphError, match="expected an entry or row for each of 3"):
         label_entropies(np.zeros(2, int), np.zeros(3, int), 1)
-    with pytest.raises(GraphError, match="counted_N has 2"):
-        label_entropies(np.zeros(3, int), np.zeros(3, int), 1, np.ones(2, bool))
     with pytest.raises(PartitionError):
         label_entropies(np.zeros(3, int), np.array([0, 1, 2]), 2)

@@ -70,7 +70,9 @@ def plan(graph: str, config: PlanConfig, as_json: bool) -> None:
             write_json(line.to_dict() | {"fastest": line is best})
     else:
         write(folded(planned.title(graph)))
-        write(f"{machine.name}: {machine.ranks_per_host} rank(s) per host, {bytes_text(machine.memory_bytes)} memory")
+        write(
+            f"{machine.name}: {machine.ranks_per_host} rank(s) per host, {bytes_text(machine.memory_bytes)} of memory"
+        )
         rows = [_row(line, line is best) for line in lines]
         units = {"bytes": "epoch", "memory": "rank", "host": "host"} | ({"device": "device"} if device_bytes else {})
         units = {key: in_one_unit(rows, key, per) for key, per in units.items()}

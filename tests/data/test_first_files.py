@@ -91,7 +91,7 @@ def test_the_line_says_how_edges_are_used_and_what_there_is():
     "contents, parts, message",
     [
         ({"e__txt": "1 2\n2 3\n3 1\n", "x__npy": np.ones((3, 2))}, {"features": "x.npy"}, r"shape \(3, 2\), expected \(4, F\).* no edge names node 0: are its ids from 1\? see --relabel"),
-        ({"e__txt": "1 9\n9 700\n", "x__npy": np.ones((3, 2))}, {"features": "x.npy"}, r"expected \(701, F\): the graph e has 701 nodes, and 3 of them have an edge: see --relabel"),
+        ({"e__txt": "1 9\n9 700\n", "x__npy": np.ones((3, 2))}, {"features": "x.npy"}, r"expected \(701, F\): e has 701 nodes, and 3 of them have an edge: see --relabel"),
         ({"e__txt": CYCLE, "y__csv": "a,b,c\n0,1,2\n"}, {"labels": "y.csv"}, r"which column\? give --labels .*y.csv:COLUMN of b, c"),
         ({"e__tsv": "7\t1178999\n"}, {}, "number them without gaps: spgnn convert .*e.tsv DST --relabel"),
         ({"e__txt": "ann bob\nbob cy\n"}, {}, "e.txt:1: source is 'ann'; expected an integer from 0, or names with --relabel"),

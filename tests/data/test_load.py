@@ -182,7 +182,7 @@ REFUSED = {
     "features rows": (
         "features",
         lambda f: saved(f, np.ones((4, 2))),
-        r"a.npy: shape \(4, 2\), expected \(5, F\): the graph .* has 5 nodes",
+        r"a.npy: shape \(4, 2\), expected \(5, F\): .* has 5 nodes",
     ),
     "features one axis": ("features", lambda f: saved(f, np.ones(5)), r"expected \(5, F\)"),
     "features nan": ("features", lambda f: saved(f, np.full((5, 1), np.nan)), "a.npy: features: entry 0 is nan"),
@@ -219,7 +219,7 @@ REFUSED = {
     "labels inf": (
         "labels",
         lambda f: saved(f, np.array([[0], [1], [-np.inf], [0], [0]])),
-        "a.npy: node 2 has the target -inf; expected finite ones",
+        "a.npy: node 2 has the target -inf; expected finite",
     ),
     "split wraps unsigned": (
         "split",

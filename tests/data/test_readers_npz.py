@@ -267,6 +267,6 @@ def test_npy_files_map_or_read_to_the_same_array(tmp_path):
 def test_a_member_that_is_not_there_is_named_with_those_that_are(tmp_path):
     with (
         open_npz(tiny.write_scipy(tmp_path)) as arrays,
-        pytest.raises(FormatError, match="no array 'rows'; it has data, format"),
+        pytest.raises(FormatError, match="no array 'rows', but data, format"),
     ):
         arrays["rows"]

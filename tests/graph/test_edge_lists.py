@@ -66,7 +66,7 @@ def test_weights_of_reverse_edges_are_those_of_their_edges():
 
 @pytest.mark.parametrize("fields, message", [
     ({"edge_attr": ATTR[1:]}, r"edge_attr has shape \(6, 2\); expected \(7, F\): a row for each of the 7 edges"),
-    ({"edge_attr": np.where(ATTR == 6, np.nan, ATTR)}, "edge_attr: row 2, column 1 is nan; expected finite"),
+    ({"edge_attr": np.where(ATTR == 6, np.nan, ATTR)}, "edge_attr: row 2, column 1 is nan, not finite"),
     ({"edge_attr": np.array(["a"] * 7)}, "edge_attr holds <U1; expected real numbers"),
     ({"edge_attr": ATTR, "duplicates": "sum"}, "omit duplicates, and they stay several edges"),
     ({"edge_attr": ATTR, "duplicates": "refuse"}, "2 -> 1 first, 2 times"),

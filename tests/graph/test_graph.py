@@ -83,7 +83,7 @@ def broken(**change):
     (broken(X=np.ones((2, 2))), r"expected \(3, F\)"),
     (broken(X=np.array([[1.0], [np.inf], [1]])), "entry 1 is inf"),
     (broken(y=np.array([0, -2, 1])), "node 1 has label -2"),
-    (broken(y=np.array([0.0, np.inf, 1])), "node 1 has the target inf; expected finite ones"),
+    (broken(y=np.array([0.0, np.inf, 1])), "node 1 has the target inf; expected finite"),
     (broken(y=np.array([0, 1j, 1])), "labels are complex128; expected integers, or float for numbers"),
     (broken(y=np.array([[0, 2], [0, 0], [1, 1]])), "node 0 has label 2"),
     (broken(split=np.array([0, 1, 5], np.int8)), "node 2 has split 5"),

@@ -164,7 +164,7 @@ def test_ids_beyond_the_rows_of_a_table_are_its_fault(tmp_path):
 
 
 @pytest.mark.parametrize("what, values, message", [
-    ("labels", np.array([0] * 6 + [np.inf, 0]), "node 6 has the target inf; expected finite ones"), ("split", np.full(8, 255, np.uint8), "node 0 has split 255; expected 0 train"), ("split", np.zeros(8), "is float64; expected integers: 0 train"),
+    ("labels", np.array([0] * 6 + [np.inf, 0]), "node 6 has the target inf; expected finite"), ("split", np.full(8, 255, np.uint8), "node 0 has split 255; expected 0 train"), ("split", np.zeros(8), "is float64; expected integers: 0 train"),
 ])  # fmt: skip
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_values_of_nodes_are_refused_as_in_memory(tmp_path, what, values, message):

@@ -203,11 +203,11 @@ def test_own_rows_are_the_complete_rows_of_the_whole_operator(hops, how):
 REFUSED = {
     "jump = cat needs the outputs": lambda: Stack(GCN(6, 5), GCN(5, 5), GCN(10, 3), jump="cat"),
     "layer 1, MixHop, 2 times": lambda: Stack(MixHop(6, 6), GCN(6, 3)),
-    "layer 2, APPNP, makes 4": lambda: Stack(MLP(6, 3), APPNP(3, 4)),
-    "layer 2, GCNII, makes 8": lambda: Stack(MLP(6, 3), GCNII(3)),
+    "layer 2, APPNP, 4 times": lambda: Stack(MLP(6, 3), APPNP(3, 4)),
+    "layer 2, GCNII, 8 times": lambda: Stack(MLP(6, 3), GCNII(3)),
     "layer 1, Stack, must declare hops": lambda: Stack(Stack(GCN(6, 5)), GCN(5, 3)),
     "layer 2, Undeclared, must declare hops": lambda: Stack(GCN(6, 5), Undeclared(5, 3)),
-    "layer 1, SGC, makes 3": lambda: Stack(SGC(6, 6, 3, residual=True), GCN(6, 3)),
+    "layer 1, SGC, 3 times": lambda: Stack(SGC(6, 6, 3, residual=True), GCN(6, 3)),
     "got a GCN": lambda: GCN(6, 3),
 }
 

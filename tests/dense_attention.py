@@ -7,6 +7,7 @@ from edge_reference import kept
 
 from spgnn.spmm.column_rows import ColumnRows, tensor_of
 from spgnn.spmm.dropout import nth_key
+from spgnn.spmm.end import NO_END
 from spgnn.spmm.ghosts import ColumnBlock
 from spgnn.spmm.kernels.attention_sums import EdgeDrop
 from spgnn.spmm.kernels.csr import LocalCSR
@@ -21,16 +22,16 @@ class DenseRowWords:
         Z = H_NF @ W_FC if bias_C is None else H_NF @ W_FC + bias_C
         return torch.relu(Z) if relu else Z
 
-    def attend(self, X, left_DK, right_DK, slope=0.2, rate=0.0, draw=1):
+    def attend(self, X, left_DK, right_DK, slope=0.2, rate=0.0, draw=1, end=NO_END):
         x = _by_head(tensor_of(self, X), left_DK.shape[1])
         s, t = ((x * a).sum(1) for a in (left_DK, right_DK))
         scores = torch.nn.functional.leaky_relu(s[: self.n, None] + t[None], slope)
-        return self._weighted(scores, x, rate, draw)
+        return _ended(self._weighted(scores, x, rate, draw), *end)
 
-    def attend2(self, left, right, a_DK, slope=0.2, rate=0.0, draw=1):
+    def attend2(self, left, right, a_DK, slope=0.2, rate=0.0, draw=1, end=NO_END):
         l, r = (_by_head(tensor_of(self, of), a_DK.shape[1]) for of in (left, right))
         scores = (a_DK * torch.nn.functional.leaky_relu(l[: self.n, None] + r[None], slope)).sum(2)
-        return self._weighted(scores, r, rate, draw)
+        return _ended(self._weighted(scores, r, rate, draw), *end)
 
     def _weighted(self, scores_NNK, x_NDK, rate, draw):
         alpha = torch.softmax(torch.where(self.A[:, :, None] != 0, scores_NNK, -torch.inf), dim=1).nan_to_num(0)
@@ -152,6 +153,12 @@ class DenseRowWords:
 
     def combine(self, Z, add=None, place=None):
         return Z
+
+
+def _ended(Z, bias, act):
+    """act(Z + b)."""
+    Z = Z if bias is None else Z + bias
+    return {"none": Z, "relu": torch.relu(Z), "elu": torch.nn.functional.elu(Z)}[act]
 
 
 def _by_head(X_cKD, K):

@@ -6,7 +6,8 @@ from typing import Literal
 
 from ..errors import UsageError, check_integer
 from ..spmm.dropout import check_rate
-from .layer import Layer, add_bias, check_choice, check_number, of_hidden, random_if_dropped
+from ..spmm.end import end
+from .layer import Layer, check_choice, check_number, of_hidden, random_if_dropped
 from .sequence import make_stack
 from .stack import Stack
 
@@ -69,10 +70,14 @@ class GAT(Layer):
     def forward(self, A, H_mF):
         """Return the rows of own nodes, (n, C). Collective."""
         X = A.linear(H_mF, self.W_FC)
+        is_fused = (self.merge == "cat" or self.heads == 1) and self.norm is None and self.has_pass
+        softmax = {"slope": self.slope, "rate": self.dropout} | ({"end": (self.b_C, self.act_name)} if is_fused else {})
         if self.attention == "v1":
-            Z = A.attend(X, self.left_DK, self.right_DK, self.slope, self.dropout)
+            Z = A.attend(X, self.left_DK, self.right_DK, **softmax)
         else:
-            Z = A.attend2(add_bias(H_mF @ self.W_l, self.b_l), X, self.a_DK, self.slope, self.dropout)
+            Z = A.attend2(end(A, H_mF @ self.W_l, self.b_l), X, self.a_DK, **softmax)
+        if is_fused:
+            return self.add_input(A, H_mF, Z)
         if self.merge == "mean" and self.heads > 1:
             Z = Z.view(len(Z), self.f_out, self.heads).sum(2) / self.heads
         return self.finish(A, H_mF, Z)

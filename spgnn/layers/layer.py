@@ -120,6 +120,11 @@ class Layer(nn.Module, metaclass=MadeWith):
         self.residual = residual and self.f_in == self.f_out
 
     @property
+    def has_pass(self) -> bool:
+        """Whether the kernels have the activation."""
+        return self.act_name in ENDS and self.act is activation(self.act_name)
+
+    @property
     def end(self) -> str:
         """Return act and residual, as extra_repr has them."""
         return f"act={self.act_name}" + (", residual" if self.residual else "")
@@ -137,8 +142,11 @@ class Layer(nn.Module, metaclass=MadeWith):
     def _end(self, A, H_mF, Z_nC, b_C=None) -> torch.Tensor:
         if self.norm is not None:
             Z_nC, b_C = self.norm(end(A, Z_nC, b_C)), None
-        is_fused = self.act_name in ENDS and self.act is activation(self.act_name)
-        Z_nC = end(A, Z_nC, b_C, self.act_name) if is_fused else self.act(end(A, Z_nC, b_C))
+        Z_nC = end(A, Z_nC, b_C, self.act_name) if self.has_pass else self.act(end(A, Z_nC, b_C))
+        return self.add_input(A, H_mF, Z_nC)
+
+    def add_input(self, A, H_mF, Z_nC) -> torch.Tensor:
+        """Return Z + H where the layer has a residual, else Z."""
         return Z_nC + _dense(A.select(H_mF)) if self.residual else Z_nC
 
     def weight(self, *shape: int) -> nn.Parameter:

@@ -14,10 +14,11 @@ from typing import NamedTuple
 import torch
 
 from ..errors import ShapeError, UsageError, is_number
-from .backward import first_order
+from .backward import first_order, is_own, own
 from .column_rows import ColumnRows, gradient_of, over_table, share_gradient, stored
 from .dropout import Key, check_rate, is_nothing
-from .features import gemm
+from .end import ENDS
+from .end import end as ended
 from .kernels.attention_sums import AttentionSums, EdgeDrop
 from .kernels.backend import kernels_on
 from .kernels.buffers import sum_dtype
@@ -27,12 +28,14 @@ class Scores(NamedTuple):
     """How scores become weights: the slope of the leaky ReLU, and dropout on the weights after the softmax.
 
     is_table  X has the rows of own and ghost columns: nothing is sent.
+    act       of what follows, act(Z + b), the place in ENDS.
     """
 
     slope: float
     rate: float
     key: Key
     is_table: bool
+    act: int = 0
 
     def drop(self, A, block) -> EdgeDrop | None:
         """Return the dropout of a block of columns."""
@@ -61,74 +64,93 @@ def check_heads(X, *of_heads: torch.Tensor) -> None:
             )
 
 
+def attended(A, kind, rows: tuple, how: Scores, end: tuple[torch.Tensor | None, str]) -> torch.Tensor:
+    """Return act(Z + b), Z = kind(*rows), end = (b, act): written over Z but where a rank has a part of its sums."""
+    bias, act = end
+    if A.row_sum is not None:
+        return ended(A, kind.apply(A, *rows, None, how), bias, act)
+    return kind.apply(A, *rows, bias, how._replace(act=ENDS.index(act)))
+
+
 class Attend(torch.autograd.Function):
     """e_ij = lrelu(u_ij), u_ij = s_i + t_j, s_i = left x_i, t_j = right x_j. Gradients, D_i = <G_i, Z_i> of each head:
 
     du_ij = alpha_ij (<G_i, x_j> - D_i) lrelu'(u_ij), dx_j = sum_i alpha_ij G_i + right dt_j + left ds_j.
+    What it returns is act(Z + b), in the memory of Z: backward has Z from that, wherever act' is not 0.
     """
 
     @staticmethod
-    def forward(ctx, A, X, left_DK, right_DK, how: Scores):
+    def forward(ctx, A, X, left_DK, right_DK, bias_KD, how: Scores):
         X, kernels, T = stored(A, X), kernels_on(A.device), sum_dtype(A.dtype)
         D, K = left_DK.shape
-        s_nK = dots_with(A, A.select(X[: A.m]), left_DK, T)
-        sums = AttentionSums.empty(A.pool, A.n, K, D, T, plus=any(ctx.needs_input_grad))
-        parts, last = [], A.column_blocks[-1]
+        fixed = torch.empty(2, D * K, dtype=T, device=A.device)
+        fixed[0], fixed[1] = left_DK.detach().reshape(-1), right_DK.detach().reshape(-1)
+        sums = sums_of(A, D, K, any(ctx.needs_input_grad), bias_KD, how)
+        parts, last, s_nK = [], A.column_blocks[-1], None
         for block, X_cKD in over_table(A, X, how.is_table):
-            t_cK = dots_with(A, X_cKD, right_DK, T)
+            t_cK = A.pool.empty(len(X_cKD), K, dtype=T)
+            s_mK = None if block.is_ghost else A.pool.empty(A.m, K, dtype=T)
+            with A.ops.span("attention"):
+                kernels.fixed_dots(X_cKD, fixed, s_mK, t_cK, A.threads)
+            s_nK = A.select(s_mK).contiguous() if s_nK is None else s_nK
             at = {"accumulate": bool(parts), "finish": block is last and A.row_sum is None}
             with A.ops.span("attention"):
                 kernels.attend(block.A, X_cKD, s_nK, t_cK, sums, how.slope, how.drop(A, block), **at)
             parts.append((X_cKD, t_cK))
         Z_nKD = sums.Z_nKD if A.row_sum is None else merged(A, sums)
-        ctx.A, ctx.how, ctx.s_nK, ctx.t = A, how, s_nK, [t_cK for _, t_cK in parts]
-        ctx.top_nK, ctx.sums = sums.top_nK, (sums.sum_nK, sums.plus_nKD, sums.plus_sum_nK)
-        ctx.save_for_backward(left_DK, right_DK, Z_nKD, sums.Z_nKD, *(X_cKD for X_cKD, _ in parts))
+        ctx.A, ctx.how, ctx.s_nK, ctx.t, ctx.fixed = A, how, s_nK, [t_cK for _, t_cK in parts], fixed
+        ctx.top_nK, ctx.sums, ctx.bias = sums.top_nK, (sums.sum_nK, sums.plus_nKD, sums.plus_sum_nK), bias_KD
+        ctx.save_for_backward(left_DK, Z_nKD, sums.Z_nKD, *(X_cKD for X_cKD, _ in parts))
         return _out(A, Z_nKD)
 
     @staticmethod
     @first_order
     def backward(ctx, G_nKD):
-        A, how, (left_DK, right_DK, Z_nKD, Z_own, *X) = ctx.A, ctx.how, ctx.saved_tensors
+        is_ours = is_own(G_nKD)
+        A, how, (left_DK, Z_nKD, Z_own, *X) = ctx.A, ctx.how, ctx.saved_tensors
         kernels, pool, blocks = kernels_on(A.device), A.pool, A.column_blocks
-        G_nKD, T, K = stored(A, G_nKD), sum_dtype(A.dtype), left_DK.shape[1]
-        total, plus, plus_total = ctx.sums
-        sums = AttentionSums(Z_own, ctx.top_nK, total, plus, plus_total)
-        D_nK = None if A.row_sum is None else _dots(A, G_nKD, Z_nKD, K)
+        G_nKD, T, (D, K) = stored(A, G_nKD), sum_dtype(A.dtype), left_DK.shape
+        D_nK = None
+        if A.row_sum is not None:  # <G, Z> of all columns, and below the sums over those of this rank
+            of_all = pool.empty(A.n, 2 * K, dtype=T)
+            _recorded(ctx, G_nKD, is_ours, None, ((Z_nKD, ctx.top_nK, ctx.top_nK), None), (of_all, None))
+            D_nK = pool.copy(of_all[:, K:])
         record, ds_nK = pool.empty(A.n, 3 * K, dtype=T), pool.empty(A.n, K, dtype=T)
-        kernels.attend_record(G_nKD, ctx.s_nK, sums, how.slope, record, ds_nK, D_nK, A.threads)
+        of_Z = (Z_own, ctx.top_nK, *ctx.sums)
+        G_nKD, dbias = _recorded(ctx, G_nKD, is_ours, ctx.s_nK, (of_Z, D_nK), (record, ds_nK))
         A.combine(ds_nK, place=A.backward)
-        ds_mK = _at_own(A, ds_nK)
-        dright = torch.zeros_like(right_DK)
+        ds_mK, fixed, dfixed = _at_own(A, ds_nK), ctx.fixed, torch.zeros_like(ctx.fixed)
+        if not A.holds_own:  # another rank of the process row adds left ds
+            fixed = fixed.clone()
+            fixed[0] = 0
 
         def rows_of(is_ghost: bool) -> torch.Tensor:
             if is_ghost and len(blocks) == 1:
                 return pool.empty(0, G_nKD.shape[1], dtype=T)
             block, X_cKD, t_cK = blocks[is_ghost], X[is_ghost], ctx.t[is_ghost]
-            dX, dt_cK = pool.empty(*X_cKD.shape, dtype=T), pool.empty(*t_cK.shape, dtype=T)
+            dX, ds_cK = pool.empty(*X_cKD.shape, dtype=T), None if is_ghost else ds_mK
+            given = (X_cKD, G_nKD, record, t_cK, fixed, ds_cK, dX)
             with A.ops.span("attention"):
-                kernels.attend_adjoint(block.A, X_cKD, G_nKD, record, t_cK, dX, dt_cK, how.slope, how.drop(A, block))
-            dright.add_(_of_heads(X_cKD, dt_cK, right_DK))
-            dX.addmm_(dt_cK, _heads(right_DK, T).t())
-            if not is_ghost and A.holds_own:
-                dX.addmm_(ds_mK, _heads(left_DK, T).t())
+                dfixed.add_(kernels.attend_adjoint(block.A, *given, how.slope, how.drop(A, block)))
             return dX
 
-        dX = gradient_of(A, rows_of, how.is_table)
-        share_gradient(A, dright)
-        dleft = _of_heads(X[0], ds_mK, left_DK)
-        return None, dX, dleft, dright, None
+        dX = own(gradient_of(A, rows_of, how.is_table))
+        dleft, dright = dfixed.to(left_DK.dtype).view(2, D, K)
+        return None, dX, dleft, share_gradient(A, dright), dbias, None
 
 
 class Attend2(torch.autograd.Function):
-    """e_ij = a lrelu(l_i + r_j), Z_i = sum_j alpha_ij r_j; backward goes over rows for dl and da, and over columns for dr."""
+    """e_ij = a lrelu(l_i + r_j), Z_i = sum_j alpha_ij r_j; backward goes over rows for dl and da, and over columns for dr.
+
+    What it returns is act(Z + b), as of Attend.
+    """
 
     @staticmethod
-    def forward(ctx, A, left_mKD, right, a_DK, how: Scores):
+    def forward(ctx, A, left_mKD, right, a_DK, bias_KD, how: Scores):
         left_nKD, right, kernels = A.select(stored(A, left_mKD)), stored(A, right), kernels_on(A.device)
         (D, K), T = a_DK.shape, sum_dtype(A.dtype)
         a_KD = a_DK.detach().to(T).reshape(-1)
-        sums = AttentionSums.empty(A.pool, A.n, K, D, T, plus=False)
+        sums = sums_of(A, D, K, False, bias_KD, how)
         parts, last = [], A.column_blocks[-1]
         for block, right_cKD in over_table(A, right, how.is_table):
             at = {"accumulate": bool(parts), "finish": block is last and A.row_sum is None}
@@ -136,19 +158,20 @@ class Attend2(torch.autograd.Function):
                 kernels.attend2(block.A, right_cKD, left_nKD, a_KD, sums, how.slope, how.drop(A, block), **at)
             parts.append(right_cKD)
         Z_nKD = sums.Z_nKD if A.row_sum is None else merged(A, sums)
-        ctx.A, ctx.how, ctx.L_nK = A, how, sums.top_nK
+        ctx.A, ctx.how, ctx.L_nK, ctx.bias = A, how, sums.top_nK, bias_KD
         ctx.save_for_backward(left_nKD, a_DK, Z_nKD, *parts)
         return _out(A, Z_nKD)
 
     @staticmethod
     @first_order
     def backward(ctx, G_nKD):
+        is_ours = is_own(G_nKD)
         A, how, (left_nKD, a_DK, Z_nKD, *right) = ctx.A, ctx.how, ctx.saved_tensors
         kernels, pool, blocks = kernels_on(A.device), A.pool, A.column_blocks
         G_nKD, T, K = stored(A, G_nKD), sum_dtype(A.dtype), a_DK.shape[1]
-        a_KD, D_nK = a_DK.to(T).reshape(-1), _dots(A, G_nKD, Z_nKD, K)
+        a_KD, record = a_DK.to(T).reshape(-1), pool.empty(A.n, 2 * K, dtype=T)
+        G_nKD, dbias = _recorded(ctx, G_nKD, is_ours, None, ((Z_nKD, ctx.L_nK, ctx.L_nK), None), (record, None))
         dleft_nKD, da_KD = pool.empty(*G_nKD.shape, dtype=T), torch.empty_like(a_KD)
-        of_rows = (G_nKD, ctx.L_nK, D_nK)
 
         def rows_of(is_ghost: bool) -> torch.Tensor:
             if is_ghost and len(blocks) == 1:
@@ -157,21 +180,46 @@ class Attend2(torch.autograd.Function):
             dright = pool.empty(*right_cKD.shape, dtype=T)
             with A.ops.span("attention"):
                 kernels.attend2_columns(
-                    block.A, right_cKD, left_nKD, a_KD, *of_rows, dright, how.slope, how.drop(A, block)
+                    block.A, right_cKD, left_nKD, a_KD, G_nKD, record, dright, how.slope, how.drop(A, block)
                 )
             return dright
 
-        dright = gradient_of(A, rows_of, how.is_table)
+        dright = own(gradient_of(A, rows_of, how.is_table))
         for block, right_cKD in zip(blocks, right):
             with A.ops.span("attention"):
                 kernels.attend2_rows(
-                    block.A, right_cKD, left_nKD, a_KD, *of_rows, dleft_nKD, da_KD, how.slope, how.drop(A, block),
+                    block.A, right_cKD, left_nKD, a_KD, G_nKD, record, dleft_nKD, da_KD, how.slope, how.drop(A, block),
                     accumulate=block.is_ghost,
                 )  # fmt: skip
         A.combine(dleft_nKD, place=A.backward)
         share_gradient(A, da_KD)
         dleft_mKD = _at_own(A, dleft_nKD).to(A.dtype)
-        return None, dleft_mKD, dright, da_KD.view_as(a_DK).to(a_DK.dtype), None
+        return None, dleft_mKD, dright, da_KD.view_as(a_DK).to(a_DK.dtype), dbias, None
+
+
+def sums_of(A, D: int, K: int, plus: bool, bias_KD: torch.Tensor | None, how: Scores) -> AttentionSums:
+    """Return uninitialised sums of all rows of A, which the last kernel ends with act and bias."""
+    T = sum_dtype(A.dtype)
+    sums = AttentionSums.empty(A.pool, A.n, K, D, T, plus)
+    sums.bias_KD, sums.act = None if bias_KD is None else bias_KD.detach().to(T), how.act
+    return sums
+
+
+def _recorded(ctx, G_nKD, is_ours: bool, left_nK, of_rows: tuple, out: tuple):
+    """Return dZ from the gradient G of act(Z + b), and db, None without b; write records, see attend_record.
+
+    Args: of_rows  tensors of the sums, and D; out: record and dleft.
+    """
+    A, bias_KD, act = ctx.A, ctx.bias, ctx.how.act
+    (tensors, D_nK), (record, dleft_nK), T = of_rows, out, sum_dtype(ctx.A.dtype)
+    sums = AttentionSums(*tensors)
+    sums.bias_KD, sums.act, sums.D_nK = None if bias_KD is None else bias_KD.detach().to(T), act, D_nK
+    is_ended = act or bias_KD is not None
+    dZ_nKD = None if not is_ended else G_nKD if is_ours or not act else A.pool.empty(*G_nKD.shape, dtype=G_nKD.dtype)
+    with A.ops.span("attention"):
+        given = (G_nKD, left_nK, sums, ctx.how.slope, record, dleft_nK, dZ_nKD, A.threads)
+        dbias_KD = kernels_on(A.device).attend_record(*given)
+    return G_nKD if dZ_nKD is None else dZ_nKD, None if bias_KD is None else dbias_KD.to(bias_KD.dtype)
 
 
 def merged(A, sums: AttentionSums) -> torch.Tensor:
@@ -194,33 +242,6 @@ def merged(A, sums: AttentionSums) -> torch.Tensor:
 
 def _unpacked(rows, KD: int, K: int) -> AttentionSums:
     return AttentionSums(rows[:, :KD], rows[:, KD : KD + K], rows[:, KD + K :])
-
-
-def dots_with(A, X_cKD: torch.Tensor, a_DK: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return <a, x> of each head, (c, K), in a dtype."""
-    out = A.pool.empty(len(X_cKD), a_DK.shape[1], dtype=dtype)  # autocast would round what has no out
-    return gemm(A, X_cKD.to(dtype), _heads(a_DK, dtype), out)
-
-
-def _heads(a_DK: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return the matrix (K D, K) that sums the columns of each head with weights a."""
-    D, K = a_DK.shape
-    eye = torch.eye(K, dtype=dtype, device=a_DK.device)
-    return (a_DK.detach().to(dtype)[:, :, None] * eye).view(D * K, K)
-
-
-def _of_heads(X_cKD: torch.Tensor, dt_cK: torch.Tensor, like_DK: torch.Tensor) -> torch.Tensor:
-    """Return the gradient of a (D, K) in t = dots_with(X, a)."""
-    D, K = like_DK.shape
-    both = X_cKD.to(dt_cK.dtype).t() @ dt_cK  # (K D, K): the heads of one with those of the other
-    return both.view(D, K, K).diagonal(dim1=1, dim2=2).to(like_DK.dtype)
-
-
-def _dots(A, G_nKD: torch.Tensor, Z_nKD: torch.Tensor, K: int) -> torch.Tensor:
-    """Return D_i = <G_i, Z_i> of each head, (n, K)."""
-    D_nK = A.pool.empty(A.n, K, dtype=Z_nKD.dtype)
-    kernels_on(A.device).head_dots(G_nKD, Z_nKD, D_nK, A.threads)
-    return D_nK
 
 
 def _at_own(A, rows_nF: torch.Tensor) -> torch.Tensor:

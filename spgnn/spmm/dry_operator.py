@@ -334,13 +334,13 @@ class DryView(LayerView):
             self._record(shape[0], "cached")
         return super().chain(H, W_FC, bias_C, relu, add, power)
 
-    def attend(self, X, left_DK, right_DK, slope: float = 0.2, rate: float = 0.0, draw: int = 1) -> torch.Tensor:
+    def attend(self, X, left_DK, *args, **options) -> torch.Tensor:
         self._record(X.shape[1], "attend", heads=left_DK.shape[1])
-        return super().attend(X, left_DK, right_DK, slope, rate, draw)
+        return super().attend(X, left_DK, *args, **options)
 
-    def attend2(self, left_mKD, right, a_DK, slope: float = 0.2, rate: float = 0.0, draw: int = 1) -> torch.Tensor:
+    def attend2(self, left_mKD, right, a_DK, *args, **options) -> torch.Tensor:
         self._record(right.shape[1], "attend2", heads=a_DK.shape[1])
-        return super().attend2(left_mKD, right, a_DK, slope, rate, draw)
+        return super().attend2(left_mKD, right, a_DK, *args, **options)
 
     def maximum(self, H) -> torch.Tensor:
         self._record(H.shape[1], "maximum")

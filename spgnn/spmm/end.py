@@ -12,6 +12,7 @@ from .kernels.backend import kernels_of
 from .kernels.buffers import sum_dtype
 
 ENDS = ("none", "relu", "elu")  # the activations that kernels have, by their numbers there
+NO_END = (None, "none")  # neither bias nor activation
 
 
 class End(torch.autograd.Function):

@@ -17,13 +17,13 @@ from ..config.names import Norm
 from ..cost.schedule import Way, chain_way
 from ..errors import ShapeError, UsageError, check_integer
 from . import edge_words
-from .attention import Attend, Attend2, check_heads, scores_of
+from .attention import Attend, Attend2, attended, check_heads, scores_of
 from .autograd import Matmul
 from .cached_ghosts import cached_ghosts, reads_fixed_input, times_fixed_input
 from .chains import apply_chain, check_bias, own_chain, powers
 from .column_rows import ColumnRows, Linear, tensor_of
 from .dropout import Key, check_rate, dropout, dropped_of, nth_key
-from .end import end
+from .end import NO_END, end
 from .features import check_factors
 from .fixed_input import cached_product, check_is_held
 from .kernels.buffers import sum_dtype
@@ -166,21 +166,25 @@ class LayerView:
         return end(self, H @ W_FC, bias_C, act)
 
     def attend(
-        self, X, left_DK: torch.Tensor, right_DK: torch.Tensor, slope: float = 0.2, rate: float = 0.0, draw: int = 1
-    ) -> torch.Tensor:
+        self, X, left_DK: torch.Tensor, right_DK: torch.Tensor, slope: float = 0.2, rate: float = 0.0, draw: int = 1,
+        end: tuple[torch.Tensor | None, str] = NO_END,
+    ) -> torch.Tensor:  # fmt: skip
         """Return Z_i = sum_j alpha_ij x_j for each of K heads, (n, K D), alpha the softmax of e over the nonzeros of row i.
 
         e_ij = lrelu(left x_i + right x_j). Weights of A are not read. No number is stored for each nonzero. Ghost rows of
         X travel as they are, once each way, while own columns are multiplied; in 1.5D a process row merges its results.
         Args: X     (m, K D), or ColumnRows of linear; column d K + h is entry d of head h.
               rate  of alpha that is dropped in training, by a hash of seed, epoch, layer, draw, ids and head.
+              end   (b (K D) or None, act one of ENDS): act(Z + b) is returned, in the memory of Z.
         """
         check_heads(X, left_DK, right_DK)
-        return Attend.apply(self, tensor_of(self, X), left_DK, right_DK, scores_of(self, X, slope, rate, draw))
+        rows = (tensor_of(self, X), left_DK, right_DK)
+        return attended(self, Attend, rows, scores_of(self, X, slope, rate, draw), end)
 
     def attend2(
-        self, left_mKD: torch.Tensor, right, a_DK: torch.Tensor, slope: float = 0.2, rate: float = 0.0, draw: int = 1
-    ) -> torch.Tensor:
+        self, left_mKD: torch.Tensor, right, a_DK: torch.Tensor, slope: float = 0.2, rate: float = 0.0, draw: int = 1,
+        end: tuple[torch.Tensor | None, str] = NO_END,
+    ) -> torch.Tensor:  # fmt: skip
         """Return Z_i = sum_j alpha_ij right_j, as attend with e_ij = a lrelu(left_i + right_j); right as X of attend."""
         check_heads(right, a_DK)
         if left_mKD.shape != (self.m, right.shape[1]):
@@ -188,7 +192,7 @@ class LayerView:
                 f"left of attend2 has shape {tuple(left_mKD.shape)}; expected ({self.m}, {right.shape[1]})"
             )
         scores = scores_of(self, right, slope, rate, draw)
-        return Attend2.apply(self, left_mKD, tensor_of(self, right), a_DK, scores)
+        return attended(self, Attend2, (left_mKD, tensor_of(self, right), a_DK), scores, end)
 
     def maximum(self, H) -> torch.Tensor:
         """Return max_j H_j over the nonzeros of row i, for each column, (n, F); 0 for an empty row; H as X of attend.

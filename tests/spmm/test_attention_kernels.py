@@ -7,6 +7,7 @@ import scipy.sparse as sp
 import torch
 
 from spgnn.errors import UsageError
+from spgnn.spmm.end import ENDS
 from spgnn.spmm.kernels import _kernels
 from spgnn.spmm.kernels.attention_sums import AttentionSums, EdgeDrop
 from spgnn.spmm.kernels.backend import HOST, NULL
@@ -66,6 +67,13 @@ def finished(A, X, left, right, slope, drop, dtype=torch.float64):
     return sums
 
 
+def with_fixed(X, dX, fixed, dleft, dright):
+    """dX and the gradients of two fixed rows, where left and right are inner products with them."""
+    D = X.shape[1] // dleft.shape[1]
+    shares = torch.stack([w.repeat(1, D) for w in (dleft, dright)])  # (2, c, K D)
+    return dX + (fixed[:, None] * shares).sum(0), (X * shares).sum(1)
+
+
 @pytest.mark.parametrize("rate", [0.0, 0.4])
 @pytest.mark.parametrize(("K", "D"), SHAPES)
 def test_attention_and_its_gradients_are_those_of_the_dense_formula(isa, K, D, rate):
@@ -83,9 +91,10 @@ def test_attention_and_its_gradients_are_those_of_the_dense_formula(isa, K, D, r
     torch.testing.assert_close(sums.Z_nKD, Z.detach(), rtol=1e-12, atol=1e-12)
     record, got_left = torch.full((n, 3 * K), torch.nan).double(), torch.full((n, K), torch.nan).double()
     HOST.attend_record(G, left, sums, slope, record, got_left)
-    got_X, got_right = torch.full_like(X, torch.nan), torch.full_like(right, torch.nan)
-    HOST.attend_adjoint(A, X, G, record, right, got_X, got_right, slope, drop)
-    for got, expected in ((got_X, dX), (got_right, dright), (got_left, dleft)):
+    fixed, dleft_c, got_X = random(2, K * D), random(c, K, seed=8), torch.full_like(X, torch.nan)
+    dfixed = HOST.attend_adjoint(A, X, G, record, right, fixed, dleft_c, got_X, slope, drop)
+    all_X, all_fixed = with_fixed(X, dX, fixed, dleft_c, dright)
+    for got, expected in ((got_X, all_X), (dfixed, all_fixed), (got_left, dleft)):
         torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-12)
 
 
@@ -106,11 +115,12 @@ def test_attention_v2_and_its_gradients_are_those_of_the_dense_formula(isa, K, D
     sums = AttentionSums.empty(BufferPool(), n, K, D, torch.float64, plus=False)
     HOST.attend2(A, right, left, a, sums, slope, drop, finish=True)
     torch.testing.assert_close(sums.Z_nKD, Z.detach(), rtol=1e-12, atol=1e-12)
-    L, dots, nan = sums.top_nK, torch.empty(n, K).double(), torch.nan
-    HOST.head_dots(G, sums.Z_nKD, dots)
+    record, nan = torch.full((n, 2 * K), torch.nan).double(), torch.nan
+    HOST.attend_record(G, None, sums, slope, record)
+    torch.testing.assert_close(record[:, K:], reference.by_head(G * sums.Z_nKD, K).sum(1))
     dright, dleft, da = (torch.full_like(x, nan) for x in (right, left, a))
-    HOST.attend2_rows(A, right, left, a, G, L, dots, dleft, da, slope, drop)
-    HOST.attend2_columns(A, right, left, a, G, L, dots, dright, slope, drop)
+    HOST.attend2_rows(A, right, left, a, G, record, dleft, da, slope, drop)
+    HOST.attend2_columns(A, right, left, a, G, record, dright, slope, drop)
     for got, wanted in zip((dright, dleft, da), expected):
         torch.testing.assert_close(got, wanted, rtol=1e-12, atol=1e-12)
 
@@ -120,9 +130,9 @@ def all_of_v1(A, X, G, left, right, D_nK, L_nK, drop, dtype):
     K = left.shape[1]
     sums = finished(A, X, left, right, 0.2, drop, dtype)
     record = torch.cat([left, L_nK, D_nK], 1)
-    dX, dright = torch.full(X.shape, torch.nan, dtype=dtype), torch.full((len(X), K), torch.nan, dtype=dtype)
-    HOST.attend_adjoint(A, X, G, record, right, dX, dright, 0.2, drop)
-    return [*sums.tensors(), dX, dright]
+    dX, fixed = torch.full(X.shape, torch.nan, dtype=dtype), random(2, X.shape[1]).to(dtype)
+    dfixed = HOST.attend_adjoint(A, X, G, record, right, fixed, D_nK[:1].expand(len(X), K).contiguous(), dX, 0.2, drop)
+    return [*sums.tensors(), dX, dfixed]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -139,13 +149,16 @@ def test_float32_and_bfloat16_equal_the_loop_in_float64_for_any_number_of_thread
     dX, dright = torch.empty(c, K * D).double(), torch.empty(c, K).double()
     record = torch.cat([wide[2], sums.top_nK, wide[4]], 1)
     reference.attend_adjoint(A, wide[0], wide[1], record, wide[3], dX, dright, 0.2, drop, False)
+    fixed = random(2, K * D).float().double()
+    dX, dfixed = with_fixed(wide[0], dX, fixed, wide[4][:1].expand(c, K), dright)
     results = []
     for A.threads in (1, 2):
         A.transposed().threads = A.threads
         results.append(all_of_v1(A, X, G, left, right, dots, sums.top_nK.float(), drop, torch.float32))
-    for one, two, expected in zip(*results, [*sums.tensors(), dX, dright]):
+    for one, two, expected in zip(*results, [*sums.tensors(), dX, dfixed]):
         assert torch.equal(one, two)
-        torch.testing.assert_close(one.double(), expected, rtol=1e-5, atol=1e-5)
+        scale = max(1.0, expected.abs().max().item() / 10)
+        torch.testing.assert_close(one.double() / scale, expected / scale, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -166,7 +179,7 @@ def test_v2_in_float32_and_bfloat16_equals_the_loop_in_float64_for_any_number_of
         of = AttentionSums.empty(BufferPool(), n, K, D, torch.float32, plus=False)
         HOST.attend2(A, right, left, a, of, 0.2, drop, finish=True)
         dleft, da, dright = (torch.full(x.shape, torch.nan) for x in expected)
-        given = (G, sums.top_nK.float(), dots)
+        given = (G, torch.cat([sums.top_nK.float(), dots], 1))
         HOST.attend2_rows(A, right, left, a, *given, dleft, da, 0.2, drop)
         HOST.attend2_columns(A, right, left, a, *given, dright, 0.2, drop)
         results.append([of.Z_nKD, of.top_nK, dleft, da, dright])
@@ -174,6 +187,43 @@ def test_v2_in_float32_and_bfloat16_equals_the_loop_in_float64_for_any_number_of
         assert torch.equal(one, two)
         scale = max(1.0, wanted.abs().max().item())
         torch.testing.assert_close(one.double() / scale, wanted / scale, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("act", range(len(ENDS)))
+@pytest.mark.parametrize(("K", "D"), [(1, 5), (3, 4), (8, 8), (1, 40)])
+def test_sums_end_with_bias_and_activation_and_records_have_what_is_before(isa, K, D, act, dtype):
+    A, _, _ = blocks()
+    (n, c), T, near = A.shape, torch.float64 if dtype == torch.float64 else torch.float32, dict(rtol=1e-5, atol=1e-5)
+    X, G = 3 * random(c, K * D, dtype=dtype), random(n, K * D, dtype=dtype, seed=5)
+    left, right, bias = random(n, K).to(T), random(c, K).to(T), random(K * D).to(T)
+    plain = finished(A, X, left, right, 0.2, None, T)
+    sums = AttentionSums.empty(BufferPool(), n, K, D, T, plus=True)
+    sums.bias_KD, sums.act = bias, act
+    HOST.attend(A, X, left, right, sums, 0.2, finish=True)
+    H = [lambda Z: Z, torch.relu, torch.nn.functional.elu][act](plain.Z_nKD + bias)
+    torch.testing.assert_close(sums.Z_nKD, H, **near)
+    dZ = (G.to(T) * (1 if act == 0 else torch.where(H > 0, 1.0, 0.0 if act == 1 else H + 1))).to(dtype)
+    expected, got = ((torch.empty(n, 3 * K, dtype=T), torch.empty(n, K, dtype=T)) for _ in range(2))
+    HOST.attend_record(dZ, left, plain, 0.2, *expected)
+    of_G, total = torch.full_like(G, torch.nan), HOST.attend_record(G, left, sums, 0.2, *got, G.clone())
+    assert torch.equal(HOST.attend_record(G, left, sums, 0.2, *got, of_G, 2), total)
+    for one, two in ((of_G, dZ), (total, dZ.double().sum(0)), *zip(got, expected)):
+        rounded = dict(rtol=2e-2, atol=0.1) if dtype == torch.bfloat16 else near
+        torch.testing.assert_close(one.double(), two.double(), **rounded)
+
+
+@pytest.mark.parametrize("act", ["relu", "elu"])
+def test_an_activation_without_digits_left_has_no_gradient_and_no_nan(isa, act):
+    """Where exp(z) - 1 is -1, z is not known from it, and not needed."""
+    A, (K, D) = LocalCSR(sp.csr_array(np.eye(3)), torch.float32, threads=1), (2, 4)
+    X, left = torch.full((3, K * D), -300.0), torch.zeros(3, K)
+    sums = AttentionSums.empty(BufferPool(), 3, K, D, torch.float32, plus=True)
+    sums.act = ENDS.index(act)
+    HOST.attend(A, X, left, left, sums, 0.2, finish=True)
+    record, dleft, dZ = torch.empty(3, 3 * K), torch.empty(3, K), torch.ones(3, K * D)
+    HOST.attend_record(dZ, left, sums, 0.2, record, dleft, dZ)
+    assert not dZ.any() and not record.any() and not dleft.any()
 
 
 @pytest.mark.parametrize("K", [1, 3, 8])
@@ -220,7 +270,8 @@ def test_two_blocks_of_columns_one_after_the_other_or_merged_equal_the_whole():
     for part in partials:
         part.finish(expected.top_nK)
         share = torch.empty_like(dleft)
-        HOST.attend_record(G, left, part, slope, record, share, record[:, 2 * K :].contiguous())
+        part.D_nK = record[:, 2 * K :].contiguous()
+        HOST.attend_record(G, left, part, slope, record, share)
         total += share
     torch.testing.assert_close(total, dleft, rtol=1e-12, atol=1e-12)
 

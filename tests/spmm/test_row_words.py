@@ -64,6 +64,20 @@ def test_attention_is_that_of_dense_matrices(comm, scheme):
     gradients_are_equal(comm, A, two, DENSE.attend2, (x, random(N, K * D, seed=5), left), G)
 
 
+@parallel([1, 2, 3, 4], mpi=[])
+@pytest.mark.parametrize("act", ["none", "relu", "elu"])
+def test_attention_ends_with_a_bias_and_an_activation(comm, act):
+    A = operator(comm)
+    x, left, right, G = random(N, K * D), random(D, K, seed=1), random(D, K, seed=2), random(N, K * D, seed=3)
+    bias = random(K * D, seed=4)
+    ours = lambda x, left, right, b: A.attend(of_columns(A, x), left, right, end=(b, act))
+    dense = lambda x, left, right, b: DENSE.attend(x, left, right, end=(b, act))
+    gradients_are_equal(comm, A, ours, dense, (x, left, right, bias), G)
+    two = lambda l, r, a, b: A.attend2(of_columns(A, l), of_columns(A, r), a, end=(b, act))
+    dense = lambda l, r, a, b: DENSE.attend2(l, r, a, end=(b, act))
+    gradients_are_equal(comm, A, two, dense, (x, random(N, K * D, seed=5), left, bias), G)
+
+
 @parallel([1, 3, 4], mpi=[])
 def test_scores_that_are_large_do_not_overflow(comm):
     A = operator(comm)

@@ -29,90 +29,89 @@ class HostAttention:
 
         Args: sums        written, or gone on with where accumulate is set; plus sums are made where it has them.
               accumulate  sums are those of other nonzeros of the same rows.
-              finish      these are the last nonzeros: sums.finish() at the end, at no cost.
+              finish      these are the last nonzeros: sums.finish() and their act(Z + bias) at the end, at no cost.
         """
-        Z, top, total, plus, plus_total = arrays(*sums.tensors())
-        X, left, right = arrays(X_cKD, left_nK, right_cK)
+        X, left, right, bias = arrays(X_cKD, left_nK, right_cK, sums.bias_KD)
         _kernels.attend(
-            A.indptr, A.indices, X, left, right, Z, top, total, plus, plus_total, slope, _of_edges(drop), accumulate,
-            finish, A.threads, self.isa,
+            A.indptr, A.indices, X, left, right, *arrays(*sums.tensors()), slope, _of_edges(drop), accumulate, finish,
+            bias, sums.act, A.threads, self.isa,
         )  # fmt: skip
+
+    def fixed_dots(self, X_cKD, fixed_2KD, left_cK, right_cK, threads: int = 0) -> None:
+        """left_i = <X_i, fixed_0>, right_i = <X_i, fixed_1> of each head, in one pass; left None: not wanted."""
+        _kernels.fixed_dots(*arrays(X_cKD, fixed_2KD, left_cK, right_cK), threads, self.isa)
 
     def attend_record(
-        self, G_nKD, left_nK, sums: AttentionSums, slope: float, record_n3K, dleft_nK, D_nK=None, threads: int = 0
-    ) -> None:
-        """record_i = (left_i, L_i, D_i), what attend_adjoint reads of a row; D_i = <G_i, Z_i>; dleft_i = sum_j du_ij.
+        self, G_nKD, left_nK, sums: AttentionSums, slope: float, record, dleft_nK=None, dZ_nKD=None, threads: int = 0
+    ) -> torch.Tensor:
+        """record_i = (left_i, L_i, D_i), what adjoints read of a row; D_i = <dZ_i, Z_i>; dleft_i = sum_j du_ij.
 
-        As sum_j alpha_ij (mask_ij <G_i, x_j> - D_i) = 0 over a whole row, no pass over edges is needed:
-        dleft = slope (<G, Z> - D sum) + (1 - slope) (<G, plus> - D plus_sum).
-        Args: sums  finished, with plus.
-              D_nK  where sums are over some of a row's nonzeros: <G_i, Z_i> of all of them. None: it is made.
+        As sum_j alpha_ij (mask_ij <dZ_i, x_j> - D_i) = 0 over a whole row, no pass over edges is needed:
+        dleft = slope (<dZ, Z> - D sum) + (1 - slope) (<dZ, plus> - D plus_sum).
+        Args:    left     None for v2: record_i = (L_i, D_i), and dleft is not made.
+                 sums     finished, for v1 with plus.
+                 dZ_nKD   out, may be G: the gradient of Z + bias; G is the one of act(Z + bias). None: they are equal.
+        Returns: the sum of the rows of dZ, (K D) float64.
         """
-        Z, L, total, plus, plus_total = arrays(*sums.tensors())
-        G, left, D, record, dleft = arrays(G_nKD, left_nK, D_nK, record_n3K, dleft_nK)
-        _kernels.attend_record(
-            G, left, Z, L, total, plus, plus_total, D, slope, record, dleft, threads, self.isa
-        )  # fmt: skip
+        G, left, dleft, dZ, bias, D = arrays(G_nKD, left_nK, dleft_nK, dZ_nKD, sums.bias_KD, sums.D_nK)
+        given = (G, left, *arrays(*sums.tensors()), D, slope, *arrays(record), dleft, bias, sums.act, dZ)
+        return torch.from_numpy(_kernels.attend_record(*given, threads, self.isa))
 
     def attend_adjoint(
-        self, A, X_cKD, G_nKD, record_n3K, right_cK, dX_cKD, dright_cK, slope: float, drop: EdgeDrop | None = None,
-        accumulate=False,
-    ) -> None:  # fmt: skip
-        """dX_j = sum_i alpha_ij mask_ij G_i, dright_j = sum_i du_ij, in one pass over A' (A.transposed()).
+        self, A, X_cKD, G_nKD, record_n3K, right_cK, fixed_2KD, dleft_cK, dX_cKD, slope: float,
+        drop: EdgeDrop | None = None,
+    ) -> torch.Tensor:  # fmt: skip
+        """dX_j = sum_i alpha_ij mask_ij G_i + fixed_0 dleft_j + fixed_1 dright_j, in one pass over A' (A.transposed()).
 
-        du_ij = alpha_ij (mask_ij <G_i, x_j> - D_i) (1 where u_ij > 0, else slope), alpha_ij = exp(e_ij - L_i), mask_ij
-        with its factor 1 / (1 - rate).
-        Args: A, drop  as in attend.
-              record_n3K  of attend_record.
+        dright_j = sum_i du_ij, du_ij = alpha_ij (mask_ij <G_i, x_j> - D_i) (1 where u_ij > 0, else slope), alpha_ij =
+        exp(e_ij - L_i), mask_ij with its factor 1 / (1 - rate).
+        Args:    A, drop     as in attend.
+                 record_n3K  of attend_record.
+                 dleft_cK    of these columns; None: 0.
+        Returns: the gradients of fixed, sum_j dleft_j x_j and sum_j dright_j x_j, (2, K D) float64.
         """
         transposed = A.transposed()
-        X, G, record, right, dX, dright = arrays(X_cKD, G_nKD, record_n3K, right_cK, dX_cKD, dright_cK)
-        _kernels.attend_adjoint(
-            transposed.indptr, transposed.indices, X, G, record, right, dX, dright, slope, _of_edges(drop),
-            accumulate, A.threads, self.isa,
+        given = arrays(X_cKD, G_nKD, record_n3K, right_cK, fixed_2KD, dleft_cK, dX_cKD)
+        sums = _kernels.attend_adjoint(
+            transposed.indptr, transposed.indices, *given, slope, _of_edges(drop), A.threads, self.isa
         )  # fmt: skip
+        return torch.from_numpy(sums).view(2, -1)
 
     def attend2(
         self, A, right_cKD, left_nKD, a_KD, sums: AttentionSums, slope: float, drop: EdgeDrop | None = None,
         accumulate=False, finish=False,
     ) -> None:  # fmt: skip
         """As attend with e_ij = <a, lrelu(left_i + right_j)> of each head and X = right; sums without plus (GAT v2)."""
-        right, left, a, Z, top, total = arrays(
-            right_cKD, left_nKD, a_KD, sums.Z_nKD, sums.top_nK, sums.sum_nK
-        )  # fmt: skip
+        given = arrays(right_cKD, left_nKD, a_KD, sums.Z_nKD, sums.top_nK, sums.sum_nK)
         _kernels.attend2(
-            A.indptr, A.indices, right, left, a, Z, top, total, slope, _of_edges(drop), accumulate, finish, A.threads,
-            self.isa,
+            A.indptr, A.indices, *given, slope, _of_edges(drop), accumulate, finish, *arrays(sums.bias_KD), sums.act,
+            A.threads, self.isa,
         )  # fmt: skip
 
     def attend2_rows(
-        self, A, right_cKD, left_nKD, a_KD, G_nKD, L_nK, D_nK, dleft_nKD, da_KD, slope: float,
+        self, A, right_cKD, left_nKD, a_KD, G_nKD, record_n2K, dleft_nKD, da_KD, slope: float,
         drop: EdgeDrop | None = None, accumulate=False,
     ) -> None:  # fmt: skip
         """dleft_i = a sum_j de_ij lrelu'(left_i + right_j), da = sum_ij de_ij lrelu(left_i + right_j).
 
-        de_ij = alpha_ij (mask_ij <G_i, right_j> - D_i), D_i = <G_i, Z_i> (see `head_dots`), alpha_ij = exp(e_ij - L_i).
+        de_ij = alpha_ij (mask_ij <G_i, right_j> - D_i), record_i = (L_i, D_i) of attend_record, alpha_ij = exp(e_ij - L_i).
         """
-        given = arrays(right_cKD, left_nKD, a_KD, G_nKD, torch.cat([L_nK, D_nK], 1), dleft_nKD, da_KD)
+        given = arrays(right_cKD, left_nKD, a_KD, G_nKD, record_n2K, dleft_nKD, da_KD)
         _kernels.attend2_adjoint(
             A.indptr, A.indices, False, *given, slope, _of_edges(drop), accumulate, A.threads, self.isa
         )  # fmt: skip
 
     def attend2_columns(
-        self, A, right_cKD, left_nKD, a_KD, G_nKD, L_nK, D_nK, dright_cKD, slope: float,
+        self, A, right_cKD, left_nKD, a_KD, G_nKD, record_n2K, dright_cKD, slope: float,
         drop: EdgeDrop | None = None, accumulate=False,
     ) -> None:  # fmt: skip
         """dright_j = sum_i alpha_ij mask_ij G_i + a de_ij lrelu'(left_i + right_j), in one pass over A'."""
         transposed = A.transposed()
-        given = arrays(right_cKD, left_nKD, a_KD, G_nKD, torch.cat([L_nK, D_nK], 1), dright_cKD)
+        given = arrays(right_cKD, left_nKD, a_KD, G_nKD, record_n2K, dright_cKD)
         _kernels.attend2_adjoint(
             transposed.indptr, transposed.indices, True, *given, None, slope, _of_edges(drop), accumulate, A.threads,
             self.isa,
         )  # fmt: skip
-
-    def head_dots(self, U_nKD, V_nKD, out_nK, threads: int = 0) -> None:
-        """out_i = <U_i, V_i> of each head."""
-        _kernels.head_dots(*arrays(U_nKD, V_nKD, out_nK), threads, self.isa)
 
 
 def _of_edges(drop: EdgeDrop | None) -> tuple | None:

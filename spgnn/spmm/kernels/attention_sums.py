@@ -32,6 +32,8 @@ class AttentionSums:
     plus, plus_sum are the same sums over the j with u_ij > 0 only (v1 in training; None otherwise).
     Finished (see `finish`): top is L = ln sum_j exp(e_ij), Z and plus are weighted by alpha_ij = exp(e_ij - L_i), sum
     is sum_j alpha_ij (1; 0 for an empty row) and plus_sum the part of it with u_ij > 0.
+    bias, act: with which kernels finish, act the place in ENDS: Z is then act(Z + bias).
+    D: for backward, where these are the sums over some of a row's nonzeros: <G_i, Z_i> of all of them.
     """
 
     Z_nKD: torch.Tensor
@@ -39,6 +41,9 @@ class AttentionSums:
     sum_nK: torch.Tensor
     plus_nKD: torch.Tensor | None = None
     plus_sum_nK: torch.Tensor | None = None
+    bias_KD: torch.Tensor | None = None
+    act: int = 0
+    D_nK: torch.Tensor | None = None
 
     @classmethod
     def empty(cls, pool, n: int, K: int, D: int, dtype: torch.dtype, plus: bool) -> AttentionSums:

@@ -8,6 +8,7 @@ type. Outputs are written, or added to where accumulate is set. Results do not d
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 from ...errors import UsageError
 from . import _kernels
@@ -93,7 +94,15 @@ class NullEdges:
     def _nothing(self, *args, **options) -> None:
         """Shapes are the arguments'."""
 
-    attend = attend_record = attend_adjoint = attend2 = attend2_rows = attend2_columns = head_dots = _nothing
+    def attend_record(self, G_nKD, *args, **options) -> torch.Tensor:
+        """Return the shape of column sums."""
+        return G_nKD.new_empty(G_nKD.shape[1])
+
+    def attend_adjoint(self, A, X_cKD, *args, **options) -> torch.Tensor:
+        """Return the shape of the gradients of two rows."""
+        return X_cKD.new_empty(2, X_cKD.shape[1])
+
+    attend = fixed_dots = attend2 = attend2_rows = attend2_columns = _nothing
     sddmm = edge_add = softmax_sums = row_softmax = row_dots = row_softmax_adjoint = spmm_heads = _nothing
     maximum = maximum_adjoint = _nothing
 
@@ -109,6 +118,6 @@ class RefusedEdges:
     """The kernels of attention and over edges on a CUDA device, where there are none."""
 
     attend = attend_record = attend_adjoint = attend2 = attend2_rows = attend2_columns = _refused("attention")
-    head_dots = sddmm = softmax_sums = row_softmax = row_dots = row_softmax_adjoint = _refused("attention")
+    fixed_dots = sddmm = softmax_sums = row_softmax = row_dots = row_softmax_adjoint = _refused("attention")
     spmm_heads = edge_add = _refused("arithmetic on edges")
     maximum = maximum_adjoint = _refused("aggregator max")

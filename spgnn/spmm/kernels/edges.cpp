@@ -6,6 +6,35 @@ namespace spgnn {
 
 namespace {
 
+// The data of a matrix; null for None.
+template <class T>
+T* matrix(const py::object& given, int64_t rows, int64_t columns, const char* message) {
+    if (given.is_none()) return nullptr;
+    auto array = exactly<T>(given);
+    require(has_shape(array, rows, columns), message);
+    return const_cast<T*>(array.data());
+}
+
+// The bias (K D) of an Attend, None for none, and its activation; the array outlives the call.
+template <class P>
+void end_with(P& p, const py::object& bias, int act) {
+    p.act = act;
+    if (bias.is_none()) return;
+    const auto array = exactly<typename P::T>(bias);
+    require(array.ndim() == 1 && array.shape(0) == p.width, "attend: bias (K D)");
+    p.bias = array.data();
+}
+
+// The sums over chunks, one row of `width` for each, in order.
+py::array_t<double> total_of(const std::vector<std::vector<double>>& parts, int64_t width) {
+    py::array_t<double> sums(width);
+    double* total = sums.mutable_data();
+    std::fill_n(total, width, 0.0);
+    for (const auto& part : parts)
+        for (size_t f = 0; f < part.size(); ++f) total[f] += part[f];
+    return sums;
+}
+
 // Attention of GAT v1: softmax-weighted sums over the nonzeros of each row, and their adjoint, without edge arrays.
 
 template <class SX>
@@ -13,7 +42,8 @@ void attend(const Array<int64_t>& indptr, const py::array& indices, const Array<
             const Array<typename Compute<SX>::type>& left, const Array<typename Compute<SX>::type>& right,
             Array<typename Compute<SX>::type>& Z, Array<typename Compute<SX>::type>& top,
             Array<typename Compute<SX>::type>& sum, const py::object& plus, const py::object& plus_sum, double slope,
-            const py::object& drop, bool accumulate, bool finish, int threads, const std::string& isa_name) {
+            const py::object& drop, bool accumulate, bool finish, const py::object& bias, int act, int threads,
+            const std::string& isa_name) {
     typedef typename Compute<SX>::type T;
     const Pattern A = pattern_of(indptr, indices);
     const int64_t n = A.n, K = left.shape(1), width = X.shape(1), c = X.shape(0);
@@ -37,6 +67,7 @@ void attend(const Array<int64_t>& indptr, const py::array& indices, const Array<
                  edge_drop(drop, n, c),
                  accumulate,
                  finish};
+    end_with(p, bias, act);
     if (!plus.is_none()) {
         auto more = exactly<T>(plus), more_sum = exactly<T>(plus_sum);
         require(has_shape(more, n, width) && has_shape(more_sum, n, K), "attend: plus (n, K D), plus_sum (n, K)");
@@ -50,71 +81,84 @@ void attend(const Array<int64_t>& indptr, const py::array& indices, const Array<
               [&](int64_t begin, int64_t end, int64_t) { ON(isa, attend_rows(p, begin, end)); });
 }
 
-template <class SG>
-void attend_record(const Array<SG>& G, const Array<typename Compute<SG>::type>& left,
-                   const Array<typename Compute<SG>::type>& Z, const Array<typename Compute<SG>::type>& L,
-                   const Array<typename Compute<SG>::type>& sum, const Array<typename Compute<SG>::type>& plus,
-                   const Array<typename Compute<SG>::type>& plus_sum, const py::object& D, double slope,
-                   Array<typename Compute<SG>::type>& record, Array<typename Compute<SG>::type>& dleft, int threads,
-                   const std::string& isa_name) {
-    typedef typename Compute<SG>::type T;
-    const int64_t n = left.shape(0), K = left.shape(1), width = G.shape(1);
-    require(K > 0 && width % K == 0, "attend_record: columns of G must be a multiple of the heads");
-    require(has_shape(G, n, width) && has_shape(Z, n, width) && has_shape(plus, n, width) && has_shape(L, n, K) &&
-                has_shape(sum, n, K) && has_shape(plus_sum, n, K) && has_shape(record, n, 3 * K) &&
-                has_shape(dleft, n, K),
-            "attend_record: G, Z, plus (n, K D), record (n, 3 K), the others (n, K)");
-    const Array<T> given = D.is_none() ? Array<T>(0) : exactly<T>(D);
-    require(D.is_none() || has_shape(given, n, K), "attend_record: D (n, K)");
-    const Record<SG> p{K,
-                       width,
-                       G.data(),
-                       left.data(),
-                       Z.data(),
-                       L.data(),
-                       sum.data(),
-                       plus.data(),
-                       plus_sum.data(),
-                       D.is_none() ? nullptr : given.data(),
-                       T(slope),
-                       record.mutable_data(),
-                       dleft.mutable_data()};
-    const int isa = chosen_isa(isa_name);
-    threads = chosen_threads(threads);
-    py::gil_scoped_release unlocked;
-    over_chunks(even(n, rows_a_chunk(width)), threads,
-                [&](int64_t begin, int64_t end, int64_t) { ON(isa, record_rows(p, begin, end)); });
-}
-
-template <class SU>
-void head_dots(const Array<SU>& U, const Array<typename Compute<SU>::type>& V, Array<typename Compute<SU>::type>& out,
-               int threads, const std::string& isa_name) {
-    typedef typename Compute<SU>::type T;
-    const int64_t n = out.shape(0), K = out.shape(1), width = U.shape(1);
-    require(K > 0 && width % K == 0 && has_shape(U, n, width) && has_shape(V, n, width),
-            "head_dots: U and V (n, K D), out (n, K)");
-    const SU* u = U.data();
-    const T* v = V.data();
-    T* o = out.mutable_data();
-    const int isa = chosen_isa(isa_name);
-    threads = chosen_threads(threads);
-    py::gil_scoped_release unlocked;
-    over_chunks(even(n, rows_a_chunk(width)), threads,
-                [&](int64_t begin, int64_t end, int64_t) { ON(isa, dot_rows(K, width, u, v, o, begin, end)); });
-}
-
 template <class SX>
-void attend_adjoint(const Array<int64_t>& indptr, const py::array& indices, const Array<SX>& X, const Array<SX>& G,
-                    const Array<typename Compute<SX>::type>& record, const Array<typename Compute<SX>::type>& right,
-                    Array<typename Compute<SX>::type>& dX, Array<typename Compute<SX>::type>& dright, double slope,
-                    const py::object& drop, bool accumulate, int threads, const std::string& isa_name) {
+void fixed_dots(const Array<SX>& X, const Array<typename Compute<SX>::type>& fixed, const py::object& left,
+                Array<typename Compute<SX>::type>& right, int threads, const std::string& isa_name) {
+    typedef typename Compute<SX>::type T;
+    const int64_t c = X.shape(0), K = right.shape(1), width = X.shape(1);
+    require(K > 0 && width % K == 0 && has_shape(fixed, 2, width) && has_shape(right, c, K),
+            "fixed_dots: X (c, K D), fixed (2, K D), left and right (c, K)");
+    const FixedDots<SX> p{
+        K, width, X.data(), fixed.data(), matrix<T>(left, c, K, "fixed_dots: left (c, K)"), right.mutable_data()};
+    const int isa = chosen_isa(isa_name);
+    threads = chosen_threads(threads);
+    py::gil_scoped_release unlocked;
+    over_chunks(even(c, rows_a_chunk(width)), threads,
+                [&](int64_t begin, int64_t end, int64_t) { ON(isa, fixed_rows(p, begin, end)); });
+}
+
+// The column sums of dZ, where that is given. Of scores that are no sums left, plus, plus_sum and dleft are None.
+template <class SG>
+py::array_t<double> attend_record(const Array<SG>& G, const py::object& left,
+                                  const Array<typename Compute<SG>::type>& Z,
+                                  const Array<typename Compute<SG>::type>& L,
+                                  const Array<typename Compute<SG>::type>& sum, const py::object& plus,
+                                  const py::object& plus_sum, const py::object& D, double slope,
+                                  Array<typename Compute<SG>::type>& record, const py::object& dleft,
+                                  const py::object& bias, int act, const py::object& dZ, int threads,
+                                  const std::string& isa_name) {
+    typedef typename Compute<SG>::type T;
+    const int64_t n = L.shape(0), K = L.shape(1), width = G.shape(1);
+    require(K > 0 && width % K == 0, "attend_record: columns of G must be a multiple of the heads");
+    require(has_shape(G, n, width) && has_shape(Z, n, width) && has_shape(sum, n, K) &&
+                has_shape(record, n, left.is_none() ? 2 * K : 3 * K),
+            "attend_record: G, Z (n, K D), sum (n, K), record (n, 3 K), without left (n, 2 K)");
+    require(left.is_none() || !(plus.is_none() || plus_sum.is_none() || dleft.is_none()), "attend_record: plus");
+    const char* message = "attend_record: plus (n, K D), left, plus_sum, D, dleft (n, K)";
+    Record<SG> p{K,
+                 width,
+                 G.data(),
+                 matrix<T>(left, n, K, message),
+                 Z.data(),
+                 L.data(),
+                 sum.data(),
+                 matrix<T>(plus, n, width, message),
+                 matrix<T>(plus_sum, n, K, message),
+                 matrix<T>(D, n, K, message),
+                 T(slope),
+                 record.mutable_data(),
+                 matrix<T>(dleft, n, K, message)};
+    end_with(p, bias, act);
+    p.dZ = matrix<SG>(dZ, n, width, "attend_record: dZ (n, K D)");
+    const int isa = chosen_isa(isa_name);
+    threads = chosen_threads(threads);
+    const auto bounds = even(n, rows_a_chunk(width));  // the chunks, and so the sums, do not depend on threads
+    std::vector<std::vector<double>> parts(bounds.size());
+    {
+        py::gil_scoped_release unlocked;
+        over_chunks(bounds, threads, [&](int64_t begin, int64_t end, int64_t number) {
+            if (p.dZ) parts[number].assign(width, 0.0);
+            ON(isa, record_rows(p, parts[number].data(), begin, end));
+        });
+    }
+    return total_of(parts, width);
+}
+
+// The gradients of the two fixed rows that left and right are inner products with, side by side.
+template <class SX>
+py::array_t<double> attend_adjoint(const Array<int64_t>& indptr, const py::array& indices, const Array<SX>& X,
+                                   const Array<SX>& G, const Array<typename Compute<SX>::type>& record,
+                                   const Array<typename Compute<SX>::type>& right,
+                                   const Array<typename Compute<SX>::type>& fixed, const py::object& dleft,
+                                   Array<typename Compute<SX>::type>& dX, double slope, const py::object& drop,
+                                   int threads, const std::string& isa_name) {
     typedef typename Compute<SX>::type T;
     const Pattern A = pattern_of(indptr, indices);
     const int64_t c = A.n, K = right.shape(1), width = X.shape(1), n = G.shape(0);
     require(K > 0 && width % K == 0, "attend_adjoint: columns of X must be a multiple of the heads");
     require(has_shape(X, c, width) && has_shape(G, n, width) && has_shape(record, n, 3 * K) && has_shape(right, c, K) &&
-                has_shape(dX, c, width) && has_shape(dright, c, K),
-            "attend_adjoint: X, dX (c, K D), G (n, K D), record (n, 3 K), right, dright (c, K)");
+                has_shape(dX, c, width) && has_shape(fixed, 2, width),
+            "attend_adjoint: X, dX (c, K D), G (n, K D), record (n, 3 K), right (c, K), fixed (2, K D)");
     const AttendAdjoint<SX> p{A,
                               K,
                               width,
@@ -122,16 +166,23 @@ void attend_adjoint(const Array<int64_t>& indptr, const py::array& indices, cons
                               G.data(),
                               record.data(),
                               right.data(),
+                              fixed.data(),
+                              matrix<T>(dleft, c, K, "attend_adjoint: dleft (c, K)"),
                               dX.mutable_data(),
-                              dright.mutable_data(),
                               T(slope),
-                              edge_drop(drop, n, c),
-                              accumulate};
+                              edge_drop(drop, n, c)};
     const int isa = chosen_isa(isa_name);
     threads = chosen_threads(threads);
-    py::gil_scoped_release unlocked;
-    over_rows(A.indptr, c, width, threads,
-              [&](int64_t begin, int64_t end, int64_t) { ON(isa, adjoint_rows(p, begin, end)); });
+    const auto bounds = balanced(A.indptr, c, 256);  // of the sums, too: the chunks do not depend on threads
+    std::vector<std::vector<double>> parts(bounds.size());
+    {
+        py::gil_scoped_release unlocked;
+        over_chunks(bounds, threads, [&](int64_t begin, int64_t end, int64_t number) {
+            parts[number].assign(2 * width, 0.0);
+            ON(isa, adjoint_rows(p, parts[number].data(), begin, end));
+        });
+    }
+    return total_of(parts, 2 * width);
 }
 
 template <class SX>
@@ -139,18 +190,18 @@ void define_attention_of(py::module_& m) {
     m.def("attend", &attend<SX>, py::arg("indptr").noconvert(), py::arg("indices"), py::arg("X").noconvert(),
           py::arg("left").noconvert(), py::arg("right").noconvert(), py::arg("Z").noconvert(),
           py::arg("top").noconvert(), py::arg("sum").noconvert(), py::arg("plus"), py::arg("plus_sum"),
-          py::arg("slope"), py::arg("drop"), py::arg("accumulate"), py::arg("finish"), py::arg("threads") = 0,
-          py::arg("isa") = "");
+          py::arg("slope"), py::arg("drop"), py::arg("accumulate"), py::arg("finish"), py::arg("bias"), py::arg("act"),
+          py::arg("threads") = 0, py::arg("isa") = "");
+    m.def("fixed_dots", &fixed_dots<SX>, py::arg("X").noconvert(), py::arg("fixed").noconvert(), py::arg("left"),
+          py::arg("right").noconvert(), py::arg("threads") = 0, py::arg("isa") = "");
     m.def("attend_adjoint", &attend_adjoint<SX>, py::arg("indptr").noconvert(), py::arg("indices"),
           py::arg("X").noconvert(), py::arg("G").noconvert(), py::arg("record").noconvert(),
-          py::arg("right").noconvert(), py::arg("dX").noconvert(), py::arg("dright").noconvert(), py::arg("slope"),
-          py::arg("drop"), py::arg("accumulate"), py::arg("threads") = 0, py::arg("isa") = "");
-    m.def("attend_record", &attend_record<SX>, py::arg("G").noconvert(), py::arg("left").noconvert(),
-          py::arg("Z").noconvert(), py::arg("L").noconvert(), py::arg("sum").noconvert(), py::arg("plus").noconvert(),
-          py::arg("plus_sum").noconvert(), py::arg("D"), py::arg("slope"), py::arg("record").noconvert(),
-          py::arg("dleft").noconvert(), py::arg("threads") = 0, py::arg("isa") = "");
-    m.def("head_dots", &head_dots<SX>, py::arg("U").noconvert(), py::arg("V").noconvert(), py::arg("out").noconvert(),
-          py::arg("threads") = 0, py::arg("isa") = "");
+          py::arg("right").noconvert(), py::arg("fixed").noconvert(), py::arg("dleft"), py::arg("dX").noconvert(),
+          py::arg("slope"), py::arg("drop"), py::arg("threads") = 0, py::arg("isa") = "");
+    m.def("attend_record", &attend_record<SX>, py::arg("G").noconvert(), py::arg("left"), py::arg("Z").noconvert(),
+          py::arg("L").noconvert(), py::arg("sum").noconvert(), py::arg("plus"), py::arg("plus_sum"), py::arg("D"),
+          py::arg("slope"), py::arg("record").noconvert(), py::arg("dleft"), py::arg("bias"), py::arg("act"),
+          py::arg("dZ"), py::arg("threads") = 0, py::arg("isa") = "");
 }
 
 // Attention of GAT v2: softmax-weighted sums over the nonzeros of each row, and their adjoints, without edge arrays.
@@ -159,7 +210,8 @@ template <class SX>
 void attend2(const Array<int64_t>& indptr, const py::array& indices, const Array<SX>& right, const Array<SX>& left,
              const Array<typename Compute<SX>::type>& a, Array<typename Compute<SX>::type>& Z,
              Array<typename Compute<SX>::type>& top, Array<typename Compute<SX>::type>& sum, double slope,
-             const py::object& drop, bool accumulate, bool finish, int threads, const std::string& isa_name) {
+             const py::object& drop, bool accumulate, bool finish, const py::object& bias, int act, int threads,
+             const std::string& isa_name) {
     typedef typename Compute<SX>::type T;
     const Pattern A = pattern_of(indptr, indices);
     const int64_t n = A.n, K = top.shape(1), width = right.shape(1), c = right.shape(0);
@@ -167,10 +219,11 @@ void attend2(const Array<int64_t>& indptr, const py::array& indices, const Array
     require(has_shape(right, c, width) && has_shape(left, n, width) && a.ndim() == 1 && a.shape(0) == width &&
                 has_shape(Z, n, width) && has_shape(top, n, K) && has_shape(sum, n, K),
             "attend2: right (c, K D), left and Z (n, K D), a (K D), top and sum (n, K)");
-    const Attend2<SX> p{{A, K, width, right.data(), nullptr, nullptr, Z.mutable_data(), top.mutable_data(),
-                         sum.mutable_data(), nullptr, nullptr, T(slope), edge_drop(drop, n, c), accumulate, finish},
-                        left.data(),
-                        a.data()};
+    Attend2<SX> p{{A, K, width, right.data(), nullptr, nullptr, Z.mutable_data(), top.mutable_data(),
+                   sum.mutable_data(), nullptr, nullptr, T(slope), edge_drop(drop, n, c), accumulate, finish},
+                  left.data(),
+                  a.data()};
+    end_with(p.sums, bias, act);
     const int isa = chosen_isa(isa_name);
     threads = chosen_threads(threads);
     py::gil_scoped_release unlocked;
@@ -234,7 +287,7 @@ void define_attention2_of(py::module_& m) {
     m.def("attend2", &attend2<SX>, py::arg("indptr").noconvert(), py::arg("indices"), py::arg("right").noconvert(),
           py::arg("left").noconvert(), py::arg("a").noconvert(), py::arg("Z").noconvert(), py::arg("top").noconvert(),
           py::arg("sum").noconvert(), py::arg("slope"), py::arg("drop"), py::arg("accumulate"), py::arg("finish"),
-          py::arg("threads") = 0, py::arg("isa") = "");
+          py::arg("bias"), py::arg("act"), py::arg("threads") = 0, py::arg("isa") = "");
     m.def("attend2_adjoint", &attend2_adjoint<SX>, py::arg("indptr").noconvert(), py::arg("indices"),
           py::arg("transposed"), py::arg("right").noconvert(), py::arg("left").noconvert(), py::arg("a").noconvert(),
           py::arg("G").noconvert(), py::arg("record").noconvert(), py::arg("out").noconvert(), py::arg("da"),
@@ -242,15 +295,6 @@ void define_attention2_of(py::module_& m) {
 }
 
 // Products and softmax over values of nonzeros, K per nonzero: what custom attention is composed of.
-
-// The data of a matrix; null for None.
-template <class T>
-T* matrix(const py::object& given, int64_t rows, int64_t columns, const char* message) {
-    if (given.is_none()) return nullptr;
-    auto array = exactly<T>(given);
-    require(has_shape(array, rows, columns), message);
-    return const_cast<T*>(array.data());
-}
 
 // op: 0 inner products of U_i and X_j, 1 U_i + X_j + values_ij of those that are given, 2 out_i = sum_j values_ij X_j.
 template <class T>

@@ -87,9 +87,22 @@ struct Attend {
     T slope;
     EdgeDrop drop;
     bool accumulate, finish;
+    int act = NO_ACT;         // with finish: Z becomes act(Z + bias)
+    const T* bias = nullptr;  // null: none
 };
 
-// record_i = (left_i, L_i, D_i), dleft_i = slope (<G, Z> - D sum) + (1 - slope) (<G, plus> - D plus_sum).
+// left_i = <x_i, fixed>, right_i = <x_i, fixed + width> of each head; left null: not wanted.
+template <class SX>
+struct FixedDots {
+    typedef typename Compute<SX>::type T;
+    int64_t K, width;
+    const SX* X;
+    const T* fixed;  // (2, K D)
+    T *left, *right;
+};
+
+// record_i = (left_i, L_i, D_i), without left (L_i, D_i); dleft_i = slope (<G, Z> - D sum) + (1 - slope) (<G, plus> - D
+// plus_sum).
 template <class SG>
 struct Record {
     typedef typename Compute<SG>::type T;
@@ -98,6 +111,9 @@ struct Record {
     const T *left, *Z, *L, *sum, *plus, *plus_sum, *D;  // D null: <G, Z>
     T slope;
     T *record, *dleft;
+    int act = NO_ACT;         // Z is act(Z + bias), and G the gradient of that
+    const T* bias = nullptr;  // null: none
+    SG* dZ = nullptr;         // out, the gradient of Z + bias; null: G is
 };
 
 template <class SX>
@@ -107,10 +123,10 @@ struct AttendAdjoint {
     int64_t K, width;
     const SX *X, *G;
     const T *record, *right;
-    T *dX, *dright;
+    const T *fixed, *dleft;  // (2, K D), (c, K): dX_j has fixed_0 dleft_j + fixed_1 dright_j; dleft null: 0
+    T* dX;
     T slope;
     EdgeDrop drop;  // its rows are the columns here
-    bool accumulate;
 };
 
 // What a call of attend2 is given: sums.X is right, which with left (n, K D) makes the scores.

@@ -5,6 +5,7 @@
 // weighted rows of X, which are scaled once a block where the largest score has grown.
 #pragma once
 
+#include "act.h"
 #include "edge_tiles.h"
 
 namespace spgnn::SPGNN_SET {
@@ -193,6 +194,10 @@ static void attend_blocks(const Attend<SX>& p, Heads<KT> h, int64_t begin, int64
                 width);
             is_fresh = false;
         }
+        if (p.finish && (p.act || p.bias)) {
+            T* z = p.Z + row * width;
+            with_act(p.act, [&](auto act) { end_row<act.value>(z, z, p.bias, width); });
+        }
         std::copy_n(state.top, K, p.top + row * K);
         std::copy_n(state.sum, K, p.sum + row * K);
         if (p.plus) std::copy_n(state.plus, K, p.plus_sum + row * K);
@@ -229,70 +234,127 @@ void attend_rows(const Attend<SX>& p, int64_t begin, int64_t end) {
     of_heads<typename Compute<SX>::type>(p.K, [&](auto h) { attend_rows(h, p, begin, end); });
 }
 
+// sums (K D): what is added up of the rows of dZ.
 template <int KT, class SG>
-static void record_rows(Heads<KT> h, const Record<SG>& p, int64_t begin, int64_t end) {
+static void record_rows(Heads<KT> h, const Record<SG>& p, double* sums, int64_t begin, int64_t end) {
     typedef typename Compute<SG>::type T;
-    const int64_t K = h.K();
-    Arena<T> arena(h.stride(), 2);
-    T *dots = arena.take(h.stride()), *plus = arena.take(h.stride());
+    const int64_t K = h.K(), width = p.width;
+    Arena<T> arena(std::max(h.stride(), width), 4);
+    T *dots = arena.take(h.stride()), *plus = arena.take(h.stride()), *z = arena.take(width), *part = arena.take(width);
     for (int64_t i = begin; i < end; ++i) {
-        const SG* g = p.G + i * p.width;
-        const T* rows[] = {p.Z + i * p.width, p.plus + i * p.width};
-        inner<false, false>(h, Inner<T, SG, T>{rows, 1, g, nullptr, T(0), dots, nullptr}, p.width);
-        inner<false, false>(h, Inner<T, SG, T>{rows + 1, 1, g, nullptr, T(0), plus, nullptr}, p.width);
-        T* out = p.record + 3 * i * K;
-        for (int64_t k = 0; k < K; ++k) {
-            const T D = p.D ? p.D[i * K + k] : dots[k];
-            out[k] = p.left[i * K + k];
-            out[K + k] = p.L[i * K + k];
-            out[2 * K + k] = D;
-            p.dleft[i * K + k] =
-                p.slope * (dots[k] - D * p.sum[i * K + k]) + (1 - p.slope) * (plus[k] - D * p.plus_sum[i * K + k]);
+        const SG* g = p.G + i * width;
+        const T* rows[] = {p.Z + i * width, p.plus + i * width};
+        if (p.dZ) {
+            SG* dz = p.dZ + i * width;
+            with_act(p.act, [&](auto act) { begin_row<act.value>(g, rows[0], p.bias, dz, z, part, width); });
+            g = dz;
+            rows[0] = z;
+            if (i % 64 == 63 || i + 1 == end)
+                for (int64_t c = 0; c < width; ++c) {
+                    sums[c] += part[c];
+                    part[c] = T(0);
+                }
         }
+        inner<false, false>(h, Inner<T, SG, T>{rows, 1, g, nullptr, T(0), dots, nullptr}, width);
+        const T* D = p.D ? p.D + i * K : dots;
+        T* out = p.record + (p.left ? 3 : 2) * i * K;
+        if (p.left) {
+            inner<false, false>(h, Inner<T, SG, T>{rows + 1, 1, g, nullptr, T(0), plus, nullptr}, width);
+            for (int64_t k = 0; k < K; ++k)
+                p.dleft[i * K + k] = p.slope * (dots[k] - D[k] * p.sum[i * K + k]) +
+                                     (1 - p.slope) * (plus[k] - D[k] * p.plus_sum[i * K + k]);
+            std::copy_n(p.left + i * K, K, out);
+            out += K;
+        }
+        std::copy_n(p.L + i * K, K, out);
+        std::copy_n(D, K, out + K);
     }
 }
 
 template <class SG>
-void record_rows(const Record<SG>& p, int64_t begin, int64_t end) {
-    of_heads<typename Compute<SG>::type>(p.K, [&](auto h) { record_rows(h, p, begin, end); });
+void record_rows(const Record<SG>& p, double* sums, int64_t begin, int64_t end) {
+    of_heads<typename Compute<SG>::type>(p.K, [&](auto h) { record_rows(h, p, sums, begin, end); });
 }
 
-// out_i = <U_i, V_i> of each head.
-template <int KT, class SU, class T>
-static void dot_rows(Heads<KT> h, int64_t width, const SU* U, const T* V, T* out, int64_t begin, int64_t end) {
+// left, right: inner products of the rows of X with two fixed ones.
+template <int KT, class SX>
+static void fixed_rows(Heads<KT> h, const FixedDots<SX>& p, int64_t begin, int64_t end) {
+    typedef typename Compute<SX>::type T;
     Arena<T> arena(h.stride(), 1);
     T* dots = arena.take(h.stride());
     for (int64_t i = begin; i < end; ++i) {
-        const T* row = V + i * width;
-        inner<false, false>(h, Inner<T, SU, T>{&row, 1, U + i * width, nullptr, T(0), dots, nullptr}, width);
-        std::copy_n(dots, h.K(), out + i * h.K());
+        const SX* row = p.X + i * p.width;
+        for (int which = 0; which < 2; ++which) {
+            T* out = which ? p.right : p.left;
+            if (!out) continue;
+            inner<false, false>(h, Inner<SX, T, T>{&row, 1, p.fixed + which * p.width, nullptr, T(0), dots, nullptr},
+                                p.width);
+            std::copy_n(dots, h.K(), out + i * h.K());
+        }
     }
 }
 
-template <class SU, class T>
-void dot_rows(int64_t K, int64_t width, const SU* U, const T* V, T* out, int64_t begin, int64_t end) {
-    of_heads<T>(K, [&](auto h) { dot_rows(h, width, U, V, out, begin, end); });
+template <class SX>
+void fixed_rows(const FixedDots<SX>& p, int64_t begin, int64_t end) {
+    of_heads<typename Compute<SX>::type>(p.K, [&](auto h) { fixed_rows(h, p, begin, end); });
+}
+
+// dx += fixed times the weight of each head, sums += x times that weight.
+template <class V, int NV, int KT, class SX, class T>
+static inline void outer_tile(const T* fixed, const T* weight, const SX* x, T* dx, T* sums, int64_t to_last) {
+    const auto at = [&](int v) __attribute__((always_inline)) { return v < NV - 1 ? v * V::count : to_last; };
+    typename V::reg y[NV], s[NV];
+    for (int v = 0; v < NV; ++v) {
+        const auto w = of_columns<V, KT>(weight, at(v));
+        y[v] = V::load(dx + at(v)) + V::load(fixed + at(v)) * w;
+        s[v] = V::load(sums + at(v)) + V::load(x + at(v)) * w;
+    }
+    for (int v = 0; v < NV; ++v) {
+        V::store(dx + at(v), y[v]);
+        V::store(sums + at(v), s[v]);
+    }
+}
+
+template <int KT, class SX, class T>
+static inline void add_outer(Heads<KT> h, const T* fixed, const T* weight, const SX* x, T* dx, T* sums, int64_t width) {
+    if constexpr (KT > 0) {
+        over_tiles<KT, T>(width, [&](auto tile, int64_t col, int64_t last) {
+            typedef decltype(tile) Of;
+            if constexpr (KT > Of::V::count) {
+                for (int64_t c = col; c < col + last + Of::V::count; ++c) {
+                    dx[c] += fixed[c] * weight[c % KT];
+                    sums[c] += widen(x[c]) * weight[c % KT];
+                }
+            } else {
+                outer_tile<typename Of::V, Of::NV, KT>(fixed + col, weight, x + col, dx + col, sums + col, last);
+            }
+        });
+    } else {
+        for (int64_t c = 0; c < width; ++c) {
+            dx[c] += fixed[c] * weight[c % h.K()];
+            sums[c] += widen(x[c]) * weight[c % h.K()];
+        }
+    }
 }
 
 template <int KT, class SX>
-static void adjoint_rows(Heads<KT> h, const AttendAdjoint<SX>& p, int64_t begin, int64_t end) {
+static void adjoint_rows(Heads<KT> h, const AttendAdjoint<SX>& p, double* sums, int64_t begin, int64_t end) {
     typedef typename Compute<SX>::type T;
     typedef Full<T> V;
     const int64_t K = h.K(), width = p.width, edge_bytes = 2 * width * int64_t(sizeof(SX)) + 3 * K * int64_t(sizeof(T)),
                   most = edges_a_block(edge_bytes), ahead = edges_ahead(edge_bytes),
                   entries = h.template length<T>(most);
-    Arena<T> arena(entries, 4);
-    T *w = arena.take(entries), *dots = arena.take(entries), *mask = arena.take(entries), *du = arena.take(entries);
+    Arena<T> arena(std::max(entries, 2 * width), 6);
+    T *w = arena.take(entries), *dots = arena.take(entries), *mask = arena.take(entries), *du = arena.take(entries),
+      *dright = arena.take(entries), *part = arena.take(2 * width);
     EdgeBlock<SX> of;
     const auto slope = V::all(p.slope), zero = typename V::reg{}, one = V::all(T(1));
     for (int64_t row = begin; row < end; ++row) {
-        bool is_fresh = !p.accumulate;
-        T *dx = p.dX + row * width, *dright = p.dright + row * K;
+        bool is_fresh = true;
+        T* dx = p.dX + row * width;
         const int64_t stop = p.A.indptr[row + 1];
-        if (is_fresh) {
-            std::fill_n(dright, K, T(0));
-            if (p.A.indptr[row] == stop) std::fill_n(dx, width, T(0));
-        }
+        std::fill_n(dright, K, T(0));
+        if (p.A.indptr[row] == stop) std::fill_n(dx, width, T(0));
         const uint64_t row_bits = p.drop.is_on ? drop_id(p.drop.column_ids[row]) : 0;
         for (int64_t e = p.A.indptr[row]; e < stop; e += most) {
             const int64_t n = std::min(most, stop - e);
@@ -344,12 +406,20 @@ static void adjoint_rows(Heads<KT> h, const AttendAdjoint<SX>& p, int64_t begin,
                 h, Weighted<SX, T>{of.rows, n, w, nullptr, dx, nullptr, nullptr, nullptr, is_fresh, nullptr}, width);
             is_fresh = false;
         }
+        const SX* x = p.X + row * width;
+        if (p.dleft) add_outer(h, p.fixed, p.dleft + row * K, x, dx, part, width);
+        add_outer(h, p.fixed + width, dright, x, dx, part + width, width);
+        if (row % 64 == 63 || row + 1 == end)
+            for (int64_t c = 0; c < 2 * width; ++c) {
+                sums[c] += part[c];
+                part[c] = T(0);
+            }
     }
 }
 
 template <class SX>
-void adjoint_rows(const AttendAdjoint<SX>& p, int64_t begin, int64_t end) {
-    of_heads<typename Compute<SX>::type>(p.K, [&](auto h) { adjoint_rows(h, p, begin, end); });
+void adjoint_rows(const AttendAdjoint<SX>& p, double* sums, int64_t begin, int64_t end) {
+    of_heads<typename Compute<SX>::type>(p.K, [&](auto h) { adjoint_rows(h, p, sums, begin, end); });
 }
 
 }  // namespace spgnn::SPGNN_SET

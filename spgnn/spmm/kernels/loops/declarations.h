@@ -37,11 +37,11 @@ void maximum_adjoint_rows(const Pattern& A, const T* G, const int32_t* arg, T* d
 template <class SX>
 void attend_rows(const Attend<SX>& p, int64_t begin, int64_t end);
 template <class SG>
-void record_rows(const Record<SG>& p, int64_t begin, int64_t end);
-template <class SU, class T>
-void dot_rows(int64_t K, int64_t width, const SU* U, const T* V, T* out, int64_t begin, int64_t end);
+void record_rows(const Record<SG>& p, double* sums, int64_t begin, int64_t end);
 template <class SX>
-void adjoint_rows(const AttendAdjoint<SX>& p, int64_t begin, int64_t end);
+void fixed_rows(const FixedDots<SX>& p, int64_t begin, int64_t end);
+template <class SX>
+void adjoint_rows(const AttendAdjoint<SX>& p, double* sums, int64_t begin, int64_t end);
 template <class SX>
 void attend2_rows(const Attend2<SX>& p, int64_t begin, int64_t end);
 template <class SX>

@@ -1,23 +1,9 @@
 // Row-wise passes over dense (n, C) matrices that a training step needs between its products.
 #pragma once
 
-#include "edge_math.h"
+#include "act.h"
 
 namespace spgnn::SPGNN_SET {
-
-// act(x), and G act'(x) from G and act(x).
-template <int ACT, class V, class T>
-static inline __attribute__((always_inline)) typename V::reg acted(typename V::reg x) {
-    if constexpr (ACT == RELU) return positive<V>(x);
-    if constexpr (ACT == ELU) return x > typename V::reg{} ? x : exp_of<T, sizeof(x), true>(x);
-    return x;
-}
-template <int ACT, class T>
-static inline __attribute__((always_inline)) T through(T g, T h) {
-    if constexpr (ACT == RELU) return h <= 0 ? T(0) : g;
-    if constexpr (ACT == ELU) return h > 0 ? g : g * (h + T(1));
-    return g;
-}
 
 template <int ACT, class S>
 static inline void mask_rows_of(const S* G, const S* H, S* out, double* sums, int64_t begin, int64_t end, int64_t C) {
@@ -46,30 +32,6 @@ static inline void mask_rows_of(const S* G, const S* H, S* out, double* sums, in
     }
 }
 
-template <int ACT, class S, class D, class T>
-static inline void finish_rows_of(const S* Z, D* out, const T* bias, int64_t begin, int64_t end, int64_t C) {
-    typedef Full<T> V;
-    const auto zero = typename V::reg{};
-    for (int64_t i = begin; i < end; ++i) {
-        const S* z = Z + i * C;
-        D* o = out + i * C;
-        int64_t c = 0;
-        for (; c + V::count <= C; c += V::count)
-            V::store(o + c, acted<ACT, V, T>(V::load(z + c) + (bias ? V::load(bias + c) : zero)));
-        T rest[V::count] = {};
-        for (int64_t l = 0; c + l < C; ++l) rest[l] = widen(z[c + l]) + (bias ? bias[c + l] : T(0));
-        if (c < C) V::store(rest, acted<ACT, V, T>(V::load(rest)));
-        for (int64_t l = 0; c + l < C; ++l) narrow(rest[l], o[c + l]);
-    }
-}
-
-template <class F>
-static inline void with_act(int act, const F& f) {
-    if (act == RELU) return f(std::integral_constant<int, RELU>());
-    if (act == ELU) return f(std::integral_constant<int, ELU>());
-    f(std::integral_constant<int, NO_ACT>());
-}
-
 // out = G act'(Z + b), H = act(Z + b) (null: out = G); sums[c] += out[:, c]. out may be null: sums alone; or G.
 template <class S>
 void mask_rows(const S* G, const S* H, S* out, double* sums, int act, int64_t begin, int64_t end, int64_t C) {
@@ -79,7 +41,9 @@ void mask_rows(const S* G, const S* H, S* out, double* sums, int act, int64_t be
 // out = act(Z + bias), bias null: none; in place where out is Z.
 template <class S, class D, class T>
 void finish_rows(const S* Z, D* out, const T* bias, int act, int64_t begin, int64_t end, int64_t C) {
-    with_act(act, [&](auto a) { finish_rows_of<a.value>(Z, out, bias, begin, end, C); });
+    with_act(act, [&](auto a) {
+        for (int64_t i = begin; i < end; ++i) end_row<a.value>(Z + i * C, out + i * C, bias, C);
+    });
 }
 
 // out[i, f] = X[i, f] scale where bits(key, node[i], f) >= threshold, else 0.

@@ -91,19 +91,22 @@ static inline __attribute__((always_inline)) typename Lanes<T, BYTES>::reg exp_o
     return given < least ? zero : p;
 }
 
-// ln(x) for x >= 1: Halley's iteration on exp from the bits of x, which are log2(x) to 0.09.
+// ln(x) of a normal x > 0 in every lane; NaN stays. x = 2^k m, m near 1, ln m = 2 artanh((m - 1) / (m + 1)) as a
+// series.
 template <class T, int BYTES>
 static inline __attribute__((always_inline)) typename Lanes<T, BYTES>::reg log_of(typename Lanes<T, BYTES>::reg x) {
     constexpr bool SINGLE = sizeof(T) == 4;
-    typedef typename Lanes<T, BYTES>::reg reg;
+    constexpr int BITS = SINGLE ? 23 : 52;
+    typedef Lanes<T, BYTES> V;
+    typedef typename V::reg reg;
     typedef decltype(x < x) ints;
-    const ints one = (ints)Lanes<T, BYTES>::all(T(1));
-    reg y = __builtin_convertvector((ints)x - one, reg) * T(0.6931471805599453 / (SINGLE ? 1 << 23 : 1ll << 52));
-    for (int i = 0; i < (SINGLE ? 2 : 3); ++i) {
-        const reg z = x * exp_of<T, BYTES>(-y);
-        y += T(2) * (z - T(1)) / (z + T(1));
-    }
-    return y;
+    const ints bits = (ints)x, power = (bits - (ints)V::all(T(0.70710678118654752))) >> BITS;
+    const reg m = (reg)(bits - (power << BITS)), k = __builtin_convertvector(power, reg);
+    const reg r = (m - T(1)) / (m + T(1)), square = r * r;
+    reg p = V::all(T(2) / (SINGLE ? 11 : 23));
+    for (int odd = SINGLE ? 9 : 21; odd > 1; odd -= 2) p = p * square + T(2) / T(odd);
+    const reg ln = k * T(0.693359375) + (r * T(2) + (p * square * r - k * T(2.12194440054690583e-4)));
+    return x == x ? ln : x;
 }
 
 // (a, b)

@@ -9,9 +9,9 @@ typedef SPGNN_STORED S;
 typedef Compute<S>::type T;
 
 template void attend_rows(const Attend<S>&, int64_t, int64_t);
-template void record_rows(const Record<S>&, int64_t, int64_t);
-template void dot_rows(int64_t, int64_t, const S*, const T*, T*, int64_t, int64_t);
-template void adjoint_rows(const AttendAdjoint<S>&, int64_t, int64_t);
+template void record_rows(const Record<S>&, double*, int64_t, int64_t);
+template void fixed_rows(const FixedDots<S>&, int64_t, int64_t);
+template void adjoint_rows(const AttendAdjoint<S>&, double*, int64_t, int64_t);
 template void attend2_rows(const Attend2<S>&, int64_t, int64_t);
 template void adjoint2_rows(const Attend2Adjoint<S>&, bool, double*, int64_t, int64_t);
 

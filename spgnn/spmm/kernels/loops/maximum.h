@@ -1,102 +1,145 @@
-// Row-wise maximum of the rows of X that a row's nonzeros name, with its argument, and the adjoint.
+// Row-wise maximum of the rows of X that a row's nonzeros name, with its argument, and the adjoint: tiles of columns of
+// a row, which stay in registers.
 #pragma once
 
-#include "isa.h"
+#include "edge_tiles.h"
 
 namespace spgnn::SPGNN_SET {
 
-// The columns that are gone through together: their state stays in registers or L1.
-static constexpr int64_t MAXIMUM_TILE = 64;
+// Integers in lanes of V, and those of 32 bits in memory.
+template <class V>
+struct Places {
+    typedef std::conditional_t<V::count == 1, int64_t, decltype(typename V::reg{} < typename V::reg{})> ints;
+    typedef int32_t narrow __attribute__((vector_size(4 * V::count), aligned(4), may_alias));
+    static inline __attribute__((always_inline)) ints all(int32_t x) { return x - ints{}; }
+    static inline __attribute__((always_inline)) ints load(const int32_t* p) {
+        if constexpr (V::count == 1)
+            return *p;
+        else
+            return __builtin_convertvector(*reinterpret_cast<const narrow*>(p), ints);
+    }
+    static inline __attribute__((always_inline)) void store(int32_t* p, ints x) {
+        if constexpr (V::count == 1)
+            *p = int32_t(x);
+        else
+            *reinterpret_cast<narrow*>(p) = __builtin_convertvector(x, narrow);
+    }
+};
+
+// f(Tile, first column, offset of the last vector) for tiles that leave registers for three arrays of state.
+template <class T, class F>
+static inline void maximum_tiles(int64_t width, const F& f) {
+    typedef Full<T> V;
+    if (width >= V::count)
+        tiles_of<V, (SPGNN_BYTES > 32 ? 4 : 2)>(width, f);
+    else
+        tiles_of<Lanes<T, 0>, 2>(width, f);
+}
+
+static inline void prefetch_rows(const void* row, int64_t bytes) {
+    for (int64_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch(static_cast<const char*>(row) + byte);
+}
+
+template <class SX>
+struct Largest {
+    const int32_t *indices, *ranks;  // ranks null: in the order of places
+    const SX* X;
+    SX* out;
+    int32_t* arg;
+    int64_t width, offset, nnz;
+    bool accumulate;
+};
 
 // The largest entry of each column so far, its place, -1 for none, and the rank of that place: INT32_MAX for none.
 // NaN is larger than all numbers; of equal entries the smallest rank counts.
-template <class T, class SX>
-struct Largest {
-    T best[MAXIMUM_TILE];
-    int32_t at[MAXIMUM_TILE], rank[MAXIMUM_TILE];
-
-    void begin(const SX* y, const int32_t* a, const int32_t* ranks, int64_t width, bool accumulate) {
-        for (int64_t f = 0; f < MAXIMUM_TILE; ++f) {
-            const bool is_any = accumulate && f < width && a[f] >= 0;
-            at[f] = is_any ? a[f] : -1;
-            best[f] = is_any ? T(widen(y[f])) : -std::numeric_limits<T>::infinity();
-            rank[f] = is_any ? (ranks ? ranks[a[f]] : a[f]) : std::numeric_limits<int32_t>::max();
+template <class V, int NV, class SX>
+static inline void maximum_tile(const Largest<SX>& p, int64_t row, int64_t first, int64_t stop, int64_t col,
+                                int64_t to_last) {
+    typedef typename Compute<SX>::type T;
+    typedef Places<V> P;
+    const auto at = [&](int v) __attribute__((always_inline)) { return v < NV - 1 ? v * V::count : to_last; };
+    SX* y = p.out + row * p.width + col;
+    int32_t* a = p.arg + row * p.width + col;
+    typename V::reg best[NV];
+    typename P::ints place[NV], rank[NV];
+    for (int v = 0; v < NV; ++v) {
+        best[v] = V::all(-std::numeric_limits<T>::infinity());
+        place[v] = P::all(-1);
+        rank[v] = P::all(std::numeric_limits<int32_t>::max());
+        if (!p.accumulate) continue;
+        place[v] = P::load(a + at(v));
+        best[v] = place[v] < 0 ? best[v] : V::load(y + at(v));
+        int32_t ranks[V::count];
+        for (int64_t l = 0; l < V::count; ++l) {
+            const int32_t to = a[at(v) + l];
+            ranks[l] = to < 0 ? std::numeric_limits<int32_t>::max() : p.ranks ? p.ranks[to] : to;
+        }
+        rank[v] = P::load(ranks);
+    }
+    for (int64_t e = first; e < stop; ++e) {
+        const int64_t j = p.indices[e];
+        if (!col && e + 16 < p.nnz) prefetch_rows(p.X + p.indices[e + 16] * p.width, p.width * int64_t(sizeof(SX)));
+        const SX* x = p.X + j * p.width + col;
+        const int32_t to = int32_t(p.offset + j);
+        const auto its_place = P::all(to), its_rank = P::all(p.ranks ? p.ranks[to] : to);
+        for (int v = 0; v < NV; ++v) {
+            const auto value = V::load(x + at(v)), old = best[v];
+            const auto is_nan = value != value, was_nan = old != old;
+            const auto is_equal = (value == old) | (is_nan & was_nan);
+            const auto is_taken = (value > old) | (is_nan & (old == old)) | (is_equal & (its_rank < rank[v]));
+            best[v] = is_taken ? value : old;
+            place[v] = is_taken ? its_place : place[v];
+            rank[v] = is_taken ? its_rank : rank[v];
         }
     }
-
-    // WIDTH 0: of a tile that is not full.
-    template <int64_t WIDTH>
-    void take(const SX* __restrict x, int32_t place, int32_t its_rank, int64_t width) {
-        for (int64_t f = 0; f < (WIDTH ? WIDTH : width); ++f) {
-            const T value = widen(x[f]), old = best[f];
-            const bool is_nan = value != value, was_nan = old != old;
-            const bool is_more = !(value <= old) & !was_nan;
-            const bool is_equal = (value == old) | (is_nan & was_nan);
-            const bool is_taken = is_more | (is_equal & (its_rank < rank[f]));
-            best[f] = is_taken ? value : old;
-            at[f] = is_taken ? place : at[f];
-            rank[f] = is_taken ? its_rank : rank[f];
-        }
+    for (int v = 0; v < NV; ++v) best[v] = place[v] < 0 ? typename V::reg{} : best[v];
+    for (int v = 0; v < NV; ++v) {
+        V::store(y + at(v), best[v]);
+        P::store(a + at(v), place[v]);
     }
-
-    void end(SX* y, int32_t* a, int64_t width) const {
-        for (int64_t f = 0; f < width; ++f) {
-            narrow(at[f] < 0 ? T(0) : best[f], y[f]);
-            a[f] = at[f];
-        }
-    }
-};
+}
 
 template <class SX>
 void maximum_rows(const Pattern& A, const SX* X, const int32_t* ranks, SX* out, int32_t* arg, int64_t width,
                   int64_t offset, bool accumulate, int64_t begin, int64_t end) {
-    const int64_t* indptr = A.indptr;
-    const auto* indices = static_cast<const int32_t*>(A.indices);
-    Largest<typename Compute<SX>::type, SX> largest;
-    for (int64_t from = 0; from < width; from += MAXIMUM_TILE) {
-        const int64_t here = std::min(MAXIMUM_TILE, width - from);
-        for (int64_t row = begin; row < end; ++row) {
-            SX* y = out + row * width + from;
-            int32_t* a = arg + row * width + from;
-            largest.begin(y, a, ranks, here, accumulate);
-            for (int64_t e = indptr[row]; e < indptr[row + 1]; ++e) {
-                if (e + 16 < indptr[end]) {
-                    const SX* later = X + int64_t(indices[e + 16]) * width + from;
-                    for (int64_t f = 0; f < here; f += int64_t(64 / sizeof(SX))) __builtin_prefetch(later + f);
-                }
-                const SX* x = X + int64_t(indices[e]) * width + from;
-                const int32_t place = int32_t(offset + int64_t(indices[e])), its_rank = ranks ? ranks[place] : place;
-                if (here == MAXIMUM_TILE)
-                    largest.template take<MAXIMUM_TILE>(x, place, its_rank, here);
-                else
-                    largest.template take<0>(x, place, its_rank, here);
-            }
-            largest.end(y, a, here);
-        }
-    }
+    const Largest<SX> p{static_cast<const int32_t*>(A.indices), ranks, X, out, arg, width, offset, A.nnz, accumulate};
+    for (int64_t row = begin; row < end; ++row)
+        maximum_tiles<typename Compute<SX>::type>(width, [&](auto tile, int64_t col, int64_t last) {
+            typedef decltype(tile) Of;
+            maximum_tile<typename Of::V, Of::NV>(p, row, A.indptr[row], A.indptr[row + 1], col, last);
+        });
 }
 
 // dX_j = sum over the rows i of A that have column j where arg_i = offset + j; of the transpose, row j.
 template <class T>
 void maximum_adjoint_rows(const Pattern& A, const T* G, const int32_t* arg, T* dX, int64_t width, int64_t offset,
                           bool accumulate, int64_t begin, int64_t end) {
-    const int64_t* indptr = A.indptr;
     const auto* indices = static_cast<const int32_t*>(A.indices);
-    for (int64_t row = begin; row < end; ++row) {
-        T* __restrict d = dX + row * width;
-        const int32_t place = int32_t(offset + row);
-        if (!accumulate) std::fill_n(d, width, T(0));
-        for (int64_t e = indptr[row]; e < indptr[row + 1]; ++e) {
-            if (e + 12 < indptr[end]) {
-                const int64_t later = int64_t(indices[e + 12]) * width;
-                for (int64_t f = 0; f < width; f += 16) __builtin_prefetch(arg + later + f);
-                for (int64_t f = 0; f < width; f += int64_t(64 / sizeof(T))) __builtin_prefetch(G + later + f);
+    for (int64_t row = begin; row < end; ++row)
+        maximum_tiles<T>(width, [&](auto tile, int64_t col, int64_t last) {
+            typedef decltype(tile) Of;
+            typedef typename Of::V V;
+            constexpr int NV = Of::NV;
+            const auto at = [&](int v) __attribute__((always_inline)) { return v < NV - 1 ? v * V::count : last; };
+            const auto place = Places<V>::all(int32_t(offset + row));
+            T* d = dX + row * width + col;
+            typename V::reg sum[NV] = {};
+            if (accumulate)
+                for (int v = 0; v < NV; ++v) sum[v] = V::load(d + at(v));
+            for (int64_t e = A.indptr[row]; e < A.indptr[row + 1]; ++e) {
+                if (!col && e + 12 < A.nnz) {
+                    const int64_t later = indices[e + 12] * width;
+                    prefetch_rows(arg + later, width * 4);
+                    prefetch_rows(G + later, width * int64_t(sizeof(T)));
+                }
+                const int64_t here = indices[e] * width + col;
+                for (int v = 0; v < NV; ++v) {
+                    const auto g = V::load(G + here + at(v)), zero = typename V::reg{};
+                    sum[v] += Places<V>::load(arg + here + at(v)) == place ? g : zero;
+                }
             }
-            const T* __restrict g = G + int64_t(indices[e]) * width;
-            const int32_t* __restrict a = arg + int64_t(indices[e]) * width;
-            for (int64_t f = 0; f < width; ++f) d[f] += a[f] == place ? g[f] : T(0);
-        }
-    }
+            for (int v = 0; v < NV; ++v) V::store(d + at(v), sum[v]);
+        });
 }
 
 }  // namespace spgnn::SPGNN_SET

@@ -381,10 +381,5 @@ def _gin(part: _Part, order) -> _Converted:
 
 
 CONVERT: dict[str, Callable[[_Part, Any], _Converted]] = {
-    "GCNConv": _gcn,
-    "SAGEConv": _sage,
-    "GATConv": _gat,
-    "GATv2Conv": _gat,
-    "GINConv": _gin,
-    "Linear": _linear,
-}
+    "GCNConv": _gcn, "SAGEConv": _sage, "GATConv": _gat, "GATv2Conv": _gat, "GINConv": _gin, "Linear": _linear,
+}  # fmt: skip

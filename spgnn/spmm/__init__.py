@@ -3,22 +3,12 @@
 from importlib import import_module
 
 _HOME = {
-    "BufferPool": "kernels.buffers",
-    "LocalCSR": "kernels.csr",
-    "IndexMap": "exchange.index_map",
-    "ExchangePlan": "exchange.exchange_plan",
-    "DistSpMM": "operator",
-    "SpMM": "protocol",
-    "LayerView": "view",
-    "FeatureRows": "feature_rows",
-    "SubgraphOperators": "subgraph",
-    "SubgraphSpMM": "subgraph",
-    "SparseRows": "features",
-    "DenseRows": "features",
-    "Feedback": "exchange.feedback",
-    "Wire": "exchange.wire",
+    "BufferPool": "kernels.buffers", "LocalCSR": "kernels.csr", "IndexMap": "exchange.index_map",
+    "ExchangePlan": "exchange.exchange_plan", "DistSpMM": "operator", "SpMM": "protocol", "LayerView": "view",
+    "FeatureRows": "feature_rows", "SubgraphOperators": "subgraph", "SubgraphSpMM": "subgraph",
+    "SparseRows": "features", "DenseRows": "features", "Feedback": "exchange.feedback", "Wire": "exchange.wire",
     "dropout": "dropout",
-}
+}  # fmt: skip
 __all__ = list(_HOME)
 
 

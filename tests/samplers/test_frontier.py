@@ -209,15 +209,12 @@ def test_draws_depend_on_seed_and_index_and_not_on_threads_or_weights():
                 assert (nodes == again).all()
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"frontier": 41, "budget": 50}, "frontier = 41; .* has 40 nodes"),
-        ({"frontier": 10, "budget": 9}, "frontier = 10 with budget = 9; expected a budget"),
-        ({"frontier": 0, "budget": 9}, "frontier = 0; expected an integer of 1 or more"),
-        ({"frontier": 5, "budget": 9.5}, "budget = 9.5"),
-    ],
-)
+@pytest.mark.parametrize("options, message", [
+    ({"frontier": 41, "budget": 50}, "frontier = 41; .* has 40 nodes"),
+    ({"frontier": 10, "budget": 9}, "frontier = 10 with budget = 9; expected a budget"),
+    ({"frontier": 0, "budget": 9}, "frontier = 0; expected an integer of 1 or more"),
+    ({"frontier": 5, "budget": 9.5}, "budget = 9.5"),
+])  # fmt: skip
 def test_options_out_of_range_are_refused(options, message):
     with pytest.raises(UsageError, match=message):
         Frontier(random_graph(), **options)

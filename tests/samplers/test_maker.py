@@ -140,18 +140,12 @@ def test_samplers_are_made_by_name_with_their_options(graph):
         register("walk", Walk)
 
 
-@pytest.mark.parametrize(
-    "name, options, message",
-    [
-        ("node", {"budget": 0}, "budget = 0; expected an integer of 1 or more"),
-        ("edge", {"budget": 2.5}, "budget = 2.5"),
-        ("walk", {"walk": -1}, "walk = -1"),
-        ("walk", {"budget": 2}, "walks of 2 steps need 3 or more"),
-        ("cluster", {"clusters": 41}, "clusters = 41; the graph has 40 nodes"),
-        ("cluster", {"batch": 0}, "batch = 0"),
-        ("node", {"clip": -1}, "clip = -1"),
-    ],
-)
+@pytest.mark.parametrize("name, options, message", [
+    ("node", {"budget": 0}, "budget = 0; expected an integer of 1 or more"), ("edge", {"budget": 2.5}, "budget = 2.5"),
+    ("walk", {"walk": -1}, "walk = -1"), ("walk", {"budget": 2}, "walks of 2 steps need 3 or more"),
+    ("cluster", {"clusters": 41}, "clusters = 41; the graph has 40 nodes"), ("cluster", {"batch": 0}, "batch = 0"),
+    ("node", {"clip": -1}, "clip = -1"),
+])  # fmt: skip
 def test_options_out_of_range_are_refused(graph, name, options, message):
     with pytest.raises(UsageError, match=message):
         make_sampler(name, graph, options)
@@ -183,16 +177,13 @@ def test_a_users_sampler_draws_from_seed_and_index_alone(graph, train_N):
         make_sampler("users", graph, {"bugdet": 2})
 
 
-@pytest.mark.parametrize(
-    "result, message",
-    [
-        (lambda graph: [3, 40], "sampler 'users', subgraph 6: node 40 is not one of 0 to 39"),
-        (lambda graph: np.array([[-1, 2]]), "node -1 is not one of 0 to 39"),
-        (lambda graph: [0.5], "nodes of float64; expected integers"),
-        (lambda graph: np.zeros(40, bool), "nodes of bool; expected integers"),
-        (lambda graph: 1 // 0, "sampler 'users', subgraph 6: ZeroDivisionError"),
-    ],
-)
+@pytest.mark.parametrize("result, message", [
+    (lambda graph: [3, 40], "sampler 'users', subgraph 6: node 40 is not one of 0 to 39"),
+    (lambda graph: np.array([[-1, 2]]), "node -1 is not one of 0 to 39"),
+    (lambda graph: [0.5], "nodes of float64; expected integers"),
+    (lambda graph: np.zeros(40, bool), "nodes of bool; expected integers"),
+    (lambda graph: 1 // 0, "sampler 'users', subgraph 6: ZeroDivisionError"),
+])  # fmt: skip
 def test_a_users_sampler_that_fails_or_returns_no_nodes_is_named(graph, result, message):
     sampler = make_sampler(registered(lambda graph, rng: result(graph)), graph)
     with pytest.raises(SamplerError, match=message):

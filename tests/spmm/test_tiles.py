@@ -131,18 +131,11 @@ def test_a_row_that_repeats_columns_too_often_for_a_tile_is_left_out(small, monk
     assert out[:, 0].tolist() == [256, 344]
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"blocks": np.zeros((2, 3), np.int64)},
-        {"blocks": np.zeros((0, 4), np.int64)},
-        {"counts": np.zeros(1, np.uint8)},
-        {"indices": np.zeros(1, np.uint8)},
-        {"rows": np.zeros(1, np.int64)},
-        {"weights": np.zeros(1, np.float32)},
-        {"X": np.ones((700, 9), np.float32)},
-    ],
-)
+@pytest.mark.parametrize("changed", [
+    {"blocks": np.zeros((2, 3), np.int64)}, {"blocks": np.zeros((0, 4), np.int64)}, {"counts": np.zeros(1, np.uint8)},
+    {"indices": np.zeros(1, np.uint8)}, {"rows": np.zeros(1, np.int64)}, {"weights": np.zeros(1, np.float32)},
+    {"X": np.ones((700, 9), np.float32)},
+])  # fmt: skip
 def test_tiles_that_do_not_fit_together_are_refused(small, changed):
     A, change = hubs_first(), dict(changed)
     X = change.pop("X", np.ones((700, 8), np.float32))

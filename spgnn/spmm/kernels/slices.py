@@ -41,15 +41,7 @@ def multiply_slices(
     for s in range(S):
         _kernels.take_rows(pieces, row_m + s, piece, threads)
         _kernels.spmm(
-            A.indptr,
-            A.indices,
-            A.weights,
-            piece,
-            out,
-            accumulate,
-            bias=None if bias is None else bias[s * f : (s + 1) * f],
-            relu=relu,
-            threads=threads,
-            add=add,
+            A.indptr, A.indices, A.weights, piece, out, accumulate,
+            bias=None if bias is None else bias[s * f : (s + 1) * f], relu=relu, threads=threads, add=add,
             rows=row_n + s,
-        )
+        )  # fmt: skip

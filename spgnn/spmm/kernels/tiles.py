@@ -68,17 +68,9 @@ class Panel(NamedTuple):
     def apply(self, X: np.ndarray, out: np.ndarray, accumulate: bool, threads: int = 0, isa: str = "", **last) -> None:
         """out[rows] = A X[columns] (+ out), and what comes last of a product: bias, relu, add."""
         _kernels.spmm(
-            self.indptr,
-            self.indices,
-            self.weights,
-            X[self.columns],
-            out,
-            accumulate,
-            threads=threads,
-            isa=isa,
-            rows=self.rows,
-            **last,
-        )
+            self.indptr, self.indices, self.weights, X[self.columns], out, accumulate, threads=threads, isa=isa,
+            rows=self.rows, **last,
+        )  # fmt: skip
 
 
 class Passes(tuple):

@@ -56,17 +56,9 @@ class CusparseKernels(CudaKernels):
         with cupy.cuda.Device(self.device.index), self.launcher.current():
             handle = cupy.cuda.device.get_cusparse_handle()
             a = cusparse.createCsr(
-                n,
-                m,
-                A.nnz,
-                indptr.data_ptr(),
-                indices.data_ptr(),
-                values.data_ptr(),
-                wide[indptr.dtype],
-                wide[indices.dtype],
-                cusparse.CUSPARSE_INDEX_BASE_ZERO,
-                kind,
-            )
+                n, m, A.nnz, indptr.data_ptr(), indices.data_ptr(), values.data_ptr(), wide[indptr.dtype],
+                wide[indices.dtype], cusparse.CUSPARSE_INDEX_BASE_ZERO, kind,
+            )  # fmt: skip
             x, y = (
                 cusparse.createDnMat(*M.shape, F, M.data_ptr(), kind, cusparse.CUSPARSE_ORDER_ROW)
                 for M in (X_mF, out_nF)

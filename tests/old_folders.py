@@ -7,7 +7,7 @@ from pathlib import Path
 def as_version_1(folder: Path) -> None:
     """Make a folder what version 1 wrote for a graph in memory: no halo, no sums."""
     manifest = json.loads((folder / "manifest.json").read_text())
-    for name in ("n_classes", "hops", "train"):
+    for name in ("n_classes", "hops", "train", "sha256"):
         del manifest[name]
     for number, files in enumerate(manifest["parts"]):
         for name in [name for name in files if name.startswith("halo") or name == "sums"]:
@@ -15,3 +15,12 @@ def as_version_1(folder: Path) -> None:
             (folder / f"part-{number:05d}" / f"{name}.npy").unlink()
     manifest["version"] = 1
     (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def without_digests(folder: Path) -> None:
+    """Make the manifest what earlier versions of version 2 wrote: without the SHA-256 of files, and of itself."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    for entry in [entry for files in manifest["parts"] for entry in files.values()]:
+        entry.pop("sha256", None)
+    manifest.pop("sha256", None)
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"version": 2}))

@@ -15,6 +15,7 @@ from ..errors import GraphError, UsageError
 from ..graph import Graph, check_is_graph
 from ..graph.ids import packed_ids
 from .formats import Progress
+from .manifest import seal
 from .native import ARRAYS, CHUNK_BYTES, FORMAT, MANIFEST, SPARSE_X, VERSION, is_native
 
 FILES = (MANIFEST, *(f"{name}.npy" for name in ARRAYS))
@@ -44,7 +45,7 @@ def save_graph(graph: Graph, path: str | Path, progress: Progress = None) -> Non
                         progress(done_bytes, total_bytes)
             manifest["files"][name] = file.entry(array)
         with _File(new / MANIFEST) as file:
-            file.write(json.dumps(manifest, indent=1, default=_plain).encode())
+            file.write(json.dumps(seal(manifest, _plain), indent=1).encode())
 
 
 def writable(path: str | Path) -> Path:

@@ -25,12 +25,15 @@ from safetensors.torch import load, save
 
 from ..atomic import finite, new_file, new_folder, read_regular, sync, write_text
 from ..config import CHECKPOINT, TrainConfig
+from ..data.manifest import check_types, is_sealed, seal
 from ..errors import CheckpointError, SpgnnError, is_number
 from ..layers.registry import ModelSpec
 
 FORMAT = 2
 MANIFEST, WEIGHTS, HISTORY = "manifest.json", "model.safetensors", "history.jsonl"
 OPTIMIZER, BEST = "optimizer.safetensors", "best.safetensors"
+KEYS = {int: "epoch?", dict: "files? model? unscored?", list: "widths? python?", str: "metric? task?"}
+OF_A_FILE = {int: "bytes", str: "sha256"}
 VALUES = "values.json"  # the tensor of a step file that has its JSON values, as bytes
 
 
@@ -91,18 +94,15 @@ def write_manifest(folder: Path, epoch: int, files: Mapping[str, dict], manifest
     write_bytes(folder / MANIFEST, _json(value).encode())
 
 
-def seal(manifest: dict) -> dict:
-    """Return a manifest with its own SHA-256."""
-    value = {name: entry for name, entry in manifest.items() if name != "sha256"}
-    return value | {"sha256": hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()}
-
-
 def read_manifest(folder: Path) -> dict:
     """Return the manifest of a checkpoint. Raises: CheckpointError where it is damaged, or another checkpoint's."""
     manifest = read_json(folder / MANIFEST)
-    if ("files" in manifest or "sha256" in manifest) and seal(manifest) != manifest:
+    if not is_sealed(manifest) or ("files" in manifest and "sha256" not in manifest):
         raise CheckpointError(f"{folder / MANIFEST}: does not have the SHA-256 that it was written with")
-    if isinstance(epoch := manifest.get("epoch"), int) and folder.name != name_of(epoch):
+    check_types(folder / MANIFEST, manifest, KEYS, CheckpointError)
+    for entry in (manifest.get("files") or {}).values():
+        check_types(folder / MANIFEST, entry if isinstance(entry, dict) else {}, OF_A_FILE, CheckpointError)
+    if (epoch := manifest.get("epoch")) is not None and folder.name != name_of(epoch):
         raise CheckpointError(f"{folder / MANIFEST}: is the manifest of epoch {epoch}; expected that of {folder.name}")
     return manifest
 
@@ -116,7 +116,7 @@ def read_bytes(path: Path, manifest: dict) -> bytes:
         content = read_regular(path)
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error}") from None
-    entry = manifest.get("files", {}).get(path.name)
+    entry = (manifest.get("files") or {}).get(path.name)
     if entry is None and "files" in manifest:
         raise CheckpointError(f"{path}: is not a file of this checkpoint, says {MANIFEST}")
     if entry and (len(content) != entry["bytes"] or hashlib.sha256(content).hexdigest() != entry["sha256"]):

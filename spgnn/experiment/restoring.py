@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ..config import TrainConfig
+from ..data.manifest import check_types
 from ..errors import CheckpointError, UsageError, together
 from .checkpoint import (
     BEST,
     HISTORY,
+    MANIFEST,
     OPTIMIZER,
     WEIGHTS,
     list_checkpoints,
@@ -25,6 +28,18 @@ from .checkpoint import (
 
 Say = Callable[[str], Any] | None
 Found = tuple[Path, dict]  # folder and manifest of a checkpoint
+KEYS = {int: "epoch", dict: "history files graph options layout"}  # of a checkpoint with which a training continues
+
+
+@contextmanager
+def as_described(path: Path) -> Iterator[None]:
+    """Raise CheckpointError for what Python raises where the content of a manifest or file is not what is expected."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        raise CheckpointError(
+            f"{path / MANIFEST}: is not as this version writes it ({error!r}); train again"
+        ) from error
 
 
 def found_checkpoint(config: TrainConfig, comm, say: Say = None) -> Found:
@@ -62,6 +77,8 @@ def newest_whole(folder: Path, say: Say = None) -> Found | None:
             if "history" not in manifest:
                 problems.append(f"{path.name} has weights only")
                 continue
+            check_types(path / MANIFEST, manifest, KEYS, CheckpointError)
+            check_types(path / MANIFEST, manifest.get("unscored") or manifest, {int: "epoch"}, CheckpointError)
             for name in manifest["files"]:
                 read_bytes(path / name, manifest)
         except CheckpointError as error:

@@ -21,7 +21,7 @@ from .checkpoint import BEST, HISTORY, OPTIMIZER, WEIGHTS, finite, has_content, 
 from .checkpoint_writer import CheckpointWriter, Files, Writing, write_files
 from .fingerprint import check_graph, check_parts, graph_facts, layout_facts, parts_facts
 from .folder import RunFolder
-from .restoring import Found, Say, read_state, read_step, share_newest
+from .restoring import Found, Say, as_described, read_state, read_step, share_newest
 from .stopping import StopSignals, stopped
 
 
@@ -115,6 +115,7 @@ class Checkpoints:
         if found is None:
             return False
         path, manifest = found
+        described = as_described(path)
         check_parts(path, manifest["graph"], self.facts["graph"])
         check_graph(path, manifest["graph"], self.facts["graph"])
         check_unchanged(manifest["options"], self.trainer.config, str(path))
@@ -123,17 +124,17 @@ class Checkpoints:
                 f"{path} was trained with {', '.join(given) or 'none'} of Python's keywords; continue it in Python: "
                 "spgnn.train(model, dgraph, out=DIR, resume=True) with the same ones"
             )
-        state = together(self.comm, read_state, path, manifest)
+        state = together(self.comm, described(read_state), path, manifest)
         state["step"] = self.trainer.steps.state_dict()
         if any(name.startswith("step-") for name in manifest["files"]):
             if manifest["layout"] == self.facts["layout"]:
-                state["step"] = together(self.comm, read_step, path, manifest, self.comm.rank)
+                state["step"] = together(self.comm, described(read_step), path, manifest, self.comm.rank)
             else:
-                lost = together(self.comm, self._take_over, path, manifest)
+                lost = together(self.comm, described(self._take_over), path, manifest)
                 state["step"] = self.trainer.steps.state_dict()
                 if lost and say is not None and self.comm.rank == 0:
                     say(f"spgnn: other ranks, parts or wires than before: {lost}")
-        together(self.comm, self.trainer.load_state_dict, state)
+        together(self.comm, described(self.trainer.load_state_dict), state)
         self.epoch, self.writer.whole, self._lines = self.trainer.epoch, [self.trainer.epoch], []
         self._saved_at = time.monotonic()
         return True

@@ -20,6 +20,7 @@ from spgnn.data import load_graph, load_native, save_graph
 from spgnn.data import save as saving
 from spgnn.data.gallery import path as path_graph
 from spgnn.data.gallery import sbm
+from spgnn.data.manifest import seal
 from spgnn.errors import FormatError, GraphError, InputError, ResourceError, UsageError
 from spgnn.graph import Graph, graph_from_coo
 
@@ -166,7 +167,7 @@ def test_progress_ends_at_the_total(tmp_path):
 def edit(**changes):
     def change(folder):
         manifest = json.loads((folder / "manifest.json").read_text())
-        (folder / "manifest.json").write_text(json.dumps(manifest | changes))
+        (folder / "manifest.json").write_text(json.dumps(seal(manifest | changes)))
 
     return change
 
@@ -175,7 +176,7 @@ def edit_file(name, **changes):
     def change(folder):
         manifest = json.loads((folder / "manifest.json").read_text())
         manifest["files"][name] |= changes
-        (folder / "manifest.json").write_text(json.dumps(manifest))
+        (folder / "manifest.json").write_text(json.dumps(seal(manifest)))
 
     return change
 
@@ -191,6 +192,17 @@ def swap(name, array):
     return change
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_a_manifest_with_a_changed_bit_is_refused(tmp_path, seed):
+    save_graph(sbm(50), tmp_path / "g")
+    path, rng = tmp_path / "g" / "manifest.json", np.random.default_rng(seed)
+    data = bytearray(path.read_bytes())
+    data[rng.integers(len(data))] ^= 1 << int(rng.integers(8))
+    path.write_bytes(data)
+    with pytest.raises(FormatError, match="manifest.json"):
+        load_native(tmp_path / "g")
+
+
 def truncate(name, n_bytes):
     return lambda folder: os.truncate(folder / name, (folder / name).stat().st_size - n_bytes)
 
@@ -199,7 +211,7 @@ REFUSED = {
     "no manifest": (lambda folder: (folder / "manifest.json").unlink(), "no manifest.json"),
     "manifest cut off": (truncate("manifest.json", 9), "not JSON"),
     "manifest of another kind": (edit(format="spgnn-partition"), "not the manifest of a graph"),
-    "newer version": (edit(version=2), "this spgnn reads version 1"),
+    "newer version": (edit(version=3), "this spgnn reads versions 1 to 2"),
     "n is text": (edit(n="6"), "n = '6'; expected int"),
     "n is wrong": (edit(n=7), "expected \\(8,\\) from n = 7"),
     "n is absurd": (edit(n=10**15), "from n = 10+"),

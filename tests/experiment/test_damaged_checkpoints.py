@@ -14,8 +14,9 @@ from test_resume import outcome
 from waited import Waited
 
 from spgnn.config import TrainConfig
+from spgnn.data.manifest import seal
 from spgnn.dist import SelfCommunicator
-from spgnn.errors import CheckpointError, ResourceError
+from spgnn.errors import CheckpointError, ResourceError, SpgnnError, exit_code_of
 from spgnn.experiment import predict, resume, run, saving
 from spgnn.experiment.checkpoint import best_checkpoint, list_checkpoints, read_manifest
 from spgnn.experiment.restoring import newest_whole, read_state, read_step
@@ -234,3 +235,32 @@ def test_a_manifest_that_is_no_manifest_is_named(tmp_path, text, said):
     (tmp_path / "epoch-000001" / "manifest.json").write_text(text)
     with pytest.raises(CheckpointError, match=f"manifest.json: {said}"):
         best_checkpoint(tmp_path)
+
+
+def of_manifest(**entries):
+    return lambda manifest: manifest.update(entries)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "edit",
+    [
+        *(of_manifest(history=value) for value in (5, {}, {"best_epoch": "x"}, [1])),
+        *(of_manifest(graph=value) for value in (None, [], "x")),
+        *(of_manifest(unscored=value) for value in ([1], {"x": 1}, 7)),
+        *(of_manifest(files=value) for value in ([], None, {"model.safetensors": 5}, {"model.safetensors": {}})),
+        *(of_manifest(epoch=value) for value in ("x", None, 1.5, True)),
+        *(of_manifest(options=value) for value in ([], None, {"lr": []})),
+        *(of_manifest(layout=value, python=value) for value in (5, {})),
+        of_manifest(model=[]),
+    ],
+)
+def test_a_sealed_manifest_of_other_values_is_one_error(runs, tmp_path, edit):
+    shutil.copytree(runs[1], tmp_path / "run")
+    for path in list_checkpoints(tmp_path / "run" / "checkpoints"):
+        manifest = json.loads((path / "manifest.json").read_text())
+        edit(manifest)
+        (path / "manifest.json").write_text(json.dumps(seal(manifest)))
+    with pytest.raises(SpgnnError) as caught:
+        resume(tmp_path / "run", SelfCommunicator(), epochs=99)
+    assert exit_code_of(caught.value) in (2, 3), caught.value

@@ -1,5 +1,6 @@
 """A partition on disk: what was saved is what a rank loads, and nothing else is accepted."""
 
+import json
 import os
 
 import numpy as np
@@ -7,11 +8,13 @@ import pytest
 import scipy.sparse as sp
 
 from spgnn.analysis import measure
+from spgnn.data.manifest import seal
 from spgnn.errors import InputError, PartitionError, ResourceError, UsageError
 from spgnn.graph import graph_from_coo
 from spgnn.partition import Partition, PartitionFolder, load_partition, part_graph, save_partition
 from spgnn.partition.folder import store
 from spgnn.partition.folder.blocks import row_block
+from spgnn.partition.folder.store import sha256_of_file
 
 
 def make_graph(n=40, features="dense", y="classes", seed=1):
@@ -140,6 +143,11 @@ def test_spoiled_rows_are_noticed_before_a_kernel_reads_them(saved):
     indices = np.load(path)
     indices[0] = 1_000_000
     np.save(path, indices)
+    with pytest.raises(PartitionError, match="indices.npy: the SHA-256 differs"):
+        PartitionFolder(folder).block(1)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["parts"][1]["indices"]["sha256"] = sha256_of_file(path)
+    (folder / "manifest.json").write_text(json.dumps(seal(manifest)))
     with pytest.raises(PartitionError, match="part 1: A: row 0 has column 1000000; expected 0 to 39"):
         PartitionFolder(folder).block(1)
 

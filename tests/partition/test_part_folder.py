@@ -1,13 +1,16 @@
 """A partition folder of version 2: halos and sums of every part, what checks them, and what version 1 is good for."""
 
+import hashlib
 import json
 import shutil
 
 import numpy as np
 import pytest
 from graphs import random_graph
-from old_folders import as_version_1
+from old_folders import as_version_1, without_digests
 
+from spgnn.data.manifest import seal
+from spgnn.distgraph.part_sources import FolderSource
 from spgnn.errors import PartitionError, UsageError
 from spgnn.graph import graph_from_coo
 from spgnn.partition import PartitionFolder, load_partition, part_graph, partition_of, save_partition
@@ -42,7 +45,7 @@ def test_a_part_has_the_halo_within_so_many_hops_with_rows_features_and_sums(tmp
     folder, A = PartitionFolder(tmp_path / "parts"), graph.A.toarray().astype(np.float64)
     has_loop = np.isin(np.arange(60) * 61, np.repeat(np.arange(60), np.diff(graph.A.indptr)) * 60 + graph.A.indices)
     sums_N3 = np.stack([A.sum(1), A.sum(0), np.where(has_loop, np.diag(A), np.nan)], axis=1)
-    assert (folder.manifest["hops"], folder.manifest["version"]) == (hops, 2)
+    assert (folder.manifest["hops"], folder.manifest["version"]) == (hops, 3)
     for p in range(4):
         np.testing.assert_allclose(folder.sums(p), sums_N3[part.own(p)], rtol=1e-12)
         halo = folder.halo(p)
@@ -117,12 +120,12 @@ def test_a_halo_of_fewer_hops_than_asked_for_is_refused(tmp_path):
         PartitionFolder(tmp_path / "parts").check_sums(2)
 
 
-@pytest.mark.parametrize("version", [0, 3, True, "2", None])
+@pytest.mark.parametrize("version", [0, 4, True, "2", None])
 def test_another_version_is_refused(tmp_path, version):
     saved(tmp_path / "parts")
     path = tmp_path / "parts" / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"version": version}))
-    with pytest.raises(PartitionError, match="this spgnn reads versions 1 to 2"):
+    with pytest.raises(PartitionError, match="this spgnn reads versions 1 to 3"):
         _ = PartitionFolder(tmp_path / "parts").manifest
 
 
@@ -160,27 +163,18 @@ def test_check_names_the_array_that_is_wrong(tmp_path, name):
     damage, message = DAMAGES[name]
     path = tmp_path / "parts" / "part-00001" / f"{name.strip()}.npy"
     change(path, damage)
-    with pytest.raises(PartitionError, match=message if name.strip() == "own" else f"{path.name}: the SHA-256 differs"):
+    with pytest.raises(PartitionError, match=f"{path.name}: the SHA-256 differs"):
         check_parts(tmp_path / "parts")
-    without_sums_of_files(tmp_path / "parts")
+    without_digests(tmp_path / "parts")
     with pytest.raises(PartitionError, match=message):
         check_parts(tmp_path / "parts")
 
 
-def without_sums_of_files(folder):
-    """Make the manifest what earlier versions wrote, without the SHA-256 of files."""
-    manifest = json.loads((folder / "manifest.json").read_text())
-    for entry in [entry for files in manifest["parts"] for entry in files.values()]:
-        del entry["sha256"]
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-
-
 def test_arrays_of_other_names_are_not_read(tmp_path):
     saved(tmp_path / "parts")
-    path = tmp_path / "parts" / "manifest.json"
-    manifest = json.loads(path.read_text())
-    manifest["parts"][1]["../owner"] = manifest["parts"][1]["own"]
-    path.write_text(json.dumps(manifest))
+    resealed(
+        tmp_path / "parts", lambda manifest: manifest["parts"][1].update({"../owner": manifest["parts"][1]["own"]})
+    )
     with pytest.raises(PartitionError, match="part 1 is not described as expected .*owner"):
         PartitionFolder(tmp_path / "parts").block(1)
 
@@ -205,3 +199,105 @@ def test_check_finds_any_changed_byte_of_any_array(tmp_path):
             check_parts(tmp_path / "parts")
         path.write_bytes(whole)
     check_parts(tmp_path / "parts")
+
+
+def resealed(folder, edit):
+    """Change the manifest, and give it the seal of what it then says."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    edit(manifest)
+    (folder / "manifest.json").write_text(json.dumps(seal(manifest)))
+
+
+def replaced(folder, name, change):
+    """Replace an array of part 1, and describe it in the manifest as it then is."""
+    path = folder / "part-00001" / f"{name}.npy"
+    np.save(path, change(np.load(path)))
+    array, sha = np.load(path), hashlib.sha256(path.read_bytes()).hexdigest()
+    entry = {"dtype": array.dtype.str, "shape": array.shape, "sha256": sha}
+    resealed(folder, lambda manifest: manifest["parts"][1].update({name: entry}))
+
+
+def test_a_manifest_with_any_changed_bit_is_refused(tmp_path):
+    saved(tmp_path / "parts")
+    path, rng = tmp_path / "parts" / "manifest.json", np.random.default_rng(0)
+    whole = path.read_bytes()
+    for at in rng.permutation(len(whole))[:200]:
+        data = bytearray(whole)
+        data[at] ^= 1 << int(rng.integers(8))
+        path.write_bytes(data)
+        try:
+            assert json.loads(data) == json.loads(whole), "the change is seen"
+        except ValueError:
+            pass
+        except AssertionError:
+            with pytest.raises(PartitionError):
+                _ = PartitionFolder(tmp_path / "parts").manifest
+
+
+@pytest.mark.parametrize("name", ["features", "labels", "weights", "indices", "sums", "halo_sums", "halo_features"])
+def test_a_part_with_a_changed_bit_is_refused_when_it_is_opened(tmp_path, name):
+    saved(tmp_path / "parts")
+    path = tmp_path / "parts" / "part-00001" / f"{name}.npy"
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+    folder = PartitionFolder(tmp_path / "parts")
+    opened = folder.halo if name.startswith("halo") else folder.sums if name == "sums" else folder.block
+    with pytest.raises(PartitionError, match=f"{path.name}: the SHA-256 differs"):
+        opened(1)
+    opened(0)
+
+
+@pytest.mark.parametrize(
+    "counts", [[[-5], [29], [19], [0]], [[10**9], [0], [0], [0]], [[1], [1], [1], [1]], [None] * 4]
+)
+def test_counts_of_training_nodes_are_those_of_labels_and_split(tmp_path, counts):
+    saved(tmp_path / "parts")
+    resealed(tmp_path / "parts", lambda manifest: manifest.update(train=counts))
+    for read in (lambda folder: folder.checked_block(1), lambda folder: check_parts(folder.path)):
+        with pytest.raises(PartitionError, match="train"):
+            read(PartitionFolder(tmp_path / "parts"))
+
+
+STRUCTURED = {
+    "a structure": lambda array: array.view([("a", array.dtype)]),
+    "void": lambda array: np.ascontiguousarray(array).view(f"V{array.itemsize}"),
+    "text": lambda array: array.astype("U"),
+    "another axis": lambda array: array[..., None, None],
+    "infinite": lambda array: array + np.inf,
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["own", "indptr", "indices", "weights", "features", "labels", "split", "sums", "halo", "halo_sums"]
+)
+@pytest.mark.parametrize("kind", STRUCTURED)
+def test_an_array_of_another_kind_is_refused_though_the_manifest_has_it(tmp_path, kind, name):
+    saved(tmp_path / "parts")
+    replaced(tmp_path / "parts", name, STRUCTURED[kind])
+    folder = PartitionFolder(tmp_path / "parts")
+    with pytest.raises(PartitionError, match="part[- ]0*1"):
+        FolderSource(folder, hops=2).part(1)
+    with pytest.raises(PartitionError, match="part[- ]0*1"):
+        check_parts(folder.path)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda manifest: manifest.update(n_features=2**64),
+        lambda manifest: manifest.update(n_features=2**40),
+        lambda manifest: manifest.update(n_nodes=2**40),
+        lambda manifest: manifest.update(k=2**40),
+        lambda manifest: manifest["parts"][1].pop("halo"),
+        lambda manifest: manifest["parts"][1].pop("own"),
+        lambda manifest: manifest["parts"].__setitem__(1, []),
+        lambda manifest: manifest["parts"][1]["own"].update(shape="x"),
+        lambda manifest: manifest["parts"][1]["own"].update(dtype=5),
+    ],
+)
+def test_a_manifest_that_does_not_describe_its_parts_is_one_error(tmp_path, edit):
+    saved(tmp_path / "parts")
+    resealed(tmp_path / "parts", edit)
+    with pytest.raises(PartitionError, match="manifest|part"):
+        FolderSource(PartitionFolder(tmp_path / "parts"), hops=2).part(1)

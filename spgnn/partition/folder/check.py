@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from ...errors import PartitionError
 from ...graph import axis_sums
 from .blocks import Halo, RowBlock
-from .store import ARRAYS, PartitionFolder, part_name, sha256_of_file
+from .store import PartitionFolder, part_name
 
 Progress = Callable[[int, int], None] | None
 
@@ -35,7 +35,6 @@ def check_parts(path: str | Path, progress: Progress = None) -> dict:
     nnz, columns_N = 0, np.zeros(n_nodes)
     for p in range(k):
         block = folder.block(p)
-        _check_files(folder, p)
         folder.check_values(block)
         own_n = np.flatnonzero(owner_N == p)
         if not np.array_equal(own_n, block.own_n):
@@ -65,14 +64,6 @@ def check_parts(path: str | Path, progress: Progress = None) -> dict:
     manifest = folder.manifest
     sizes = {"nodes": n_nodes, "nonzeros": nnz, "features": manifest["n_features"], "hops": folder.manifest["hops"]}
     return {"format": "partition", "version": folder.manifest["version"], "k": k} | sizes | {"halo_nodes": halo_nodes}
-
-
-def _check_files(folder: PartitionFolder, p: int) -> None:
-    """Raise PartitionError if a file of a part is not the one that was written; manifests of earlier folders do not tell."""
-    for name, entry in folder.manifest["parts"][p].items():
-        path = folder.path / part_name(p) / f"{name}.npy"
-        if name in ARRAYS and "sha256" in entry and sha256_of_file(path) != entry["sha256"]:
-            raise _wrong(folder, p, name, "the SHA-256 differs from the manifest's")
 
 
 def _own_sums(folder: PartitionFolder, block: RowBlock) -> np.ndarray:

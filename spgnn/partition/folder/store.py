@@ -7,7 +7,7 @@ part-00000/     own, indptr, indices, weights, features | features_{indptr,indic
                 edge_attr, edge_ids of the nonzeros, see Graph;
                 of the halo: halo, halo_hops, halo_{indptr,indices,weights}, halo_features*, halo_sums
 
-Version 1 has no sums, and a halo in the folders of part_to_folder only.
+Version 1 has no sums, and a halo in the folders of part_to_folder only; version 2 has no SHA-256 of the manifest itself.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from ...atomic import check_replaceable, new_folder, open_regular, read_regular, sync
-from ...data.manifest import checked_manifest
 from ...data.readers.npz import read_npy
-from ...errors import InputError, PartitionError, SpgnnError, UsageError, is_integer
+from ...errors import InputError, PartitionError, SpgnnError, UsageError
 from ...graph import TRAIN, Graph, labelled
 from ...graph.ids import checked_ids, packed_ids, unpacked_ids
 from ..checks import check_hops
 from ..part_halo import HaloFinder, matrix_sums
 from ..partition import Partition
 from .blocks import EdgeRows, Halo, RowBlock, check_rank, merge_blocks, row_block, select_rows
+from .part_manifest import FORMAT, checked_parts_manifest, write_manifest
 from .values import check_values
 
 FEATURES = ("features_indptr", "features_indices", "features_data", "features")
@@ -47,14 +47,7 @@ ARRAYS = (
     *"labels split edge_attr edge_ids sums halo halo_hops halo_sums".split(),
     *HALO,
 )
-FORMAT, VERSION = "spgnn-partition", 2
-KEYS = {
-    int: "n_nodes k n_features seed hops@2 n_classes@2",
-    str: "method graph_digest owner_sha256",
-    dict: "metrics edge_meta?",
-    list: "parts classes? train@2",
-    float: "balance seconds?",
-}
+TABLES = ("features", "halo_features", "edge_attr", "sums", "halo_sums")
 
 
 def save_partition(partition: Partition, folder: str | Path, graph: Graph, hops: int = 1) -> None:
@@ -121,14 +114,6 @@ def described(part: Path) -> dict[str, dict]:
     return found
 
 
-def write_manifest(folder: Path, entries: dict) -> None:
-    """Write manifest.json, which marks a folder as a partition."""
-    with open(folder / "manifest.json", "w", encoding="utf-8") as file:
-        json.dump({"format": FORMAT, "version": VERSION} | entries, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-
-
 class PartitionFolder:
     """An open partition folder; it reads the manifest and owner.npy when they are first needed, and once.
 
@@ -141,6 +126,7 @@ class PartitionFolder:
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
+        self._verified: set[Path] = set()
 
     def __repr__(self) -> str:
         return f"PartitionFolder({str(self.path)!r})"
@@ -155,7 +141,7 @@ class PartitionFolder:
     @cached_property
     def manifest(self) -> dict:
         """manifest.json, checked: version, n_nodes, k, hops, metrics, graph_digest, dtype and shape of each array, ..."""
-        return _checked_manifest(self.path / "manifest.json", self._manifest_bytes)
+        return checked_parts_manifest(self.path / "manifest.json", self._manifest_bytes)
 
     @property
     def hash(self) -> str:
@@ -217,7 +203,8 @@ class PartitionFolder:
     def block(self, rank: int) -> RowBlock:
         """Memory-map what one rank owns, read-only; no other part and no owner.npy is opened.
 
-        Not cached, so that its pages can be freed. Raises: UsageError if there is no such part.
+        Not cached, so that its pages can be freed; the first time, files are compared with their SHA-256.
+        Raises: UsageError if there is no such part.
         """
         with self._part(rank) as files:
             own_n, n_nodes = files["own"], self.manifest["n_nodes"]
@@ -269,8 +256,8 @@ class PartitionFolder:
 
     def halo(self, rank: int) -> Halo | None:
         """Memory-map the halo of a part, or return None if the folder has none: `hops` of save_partition writes it."""
-        with self._part(rank) as files:
-            if "halo" not in files:
+        with self._part(rank, of_halo=True) as files:
+            if not files and not self.manifest["hops"]:
                 return None
             node_g, n_nodes = files["halo"], self.manifest["n_nodes"]
             hop_g = files.get("halo_hops", np.broadcast_to(np.int8(1), len(node_g)))
@@ -279,19 +266,30 @@ class PartitionFolder:
             return Halo(node_g, hop_g, A_gN, X_gF, n_nodes, rank, files.get("halo_sums"))
 
     def check_values(self, block: RowBlock | Halo) -> None:
-        """Raise PartitionError naming file and node if a feature, label, split or sum is invalid; reads all of them."""
-        check_values(self.path / part_name(block.rank), block, self.manifest["n_nodes"])
+        """Raise PartitionError naming file and node if a feature, label, split, sum or count is invalid; reads all of them."""
+        part, manifest = self.path / part_name(block.rank), self.manifest
+        if isinstance(block, Halo) or manifest["version"] < 2:
+            check_values(part, block, manifest["n_nodes"])
+            return
+        check_values(part, block, manifest["n_nodes"], self.sums(block.rank))
+        found, listed = train_counts(block.y_n, block.split_n), manifest["train"][block.rank]
+        if found != listed:
+            raise PartitionError(
+                f"{self.path / 'manifest.json'}: train of part {block.rank} is {listed}, its labels and split have {found}; "
+                "write the partition again"
+            )
 
     @contextmanager
-    def _part(self, rank: int) -> Iterator[dict[str, np.ndarray]]:
-        """Yield the mapped arrays of a part; arrays that do not make a block raise PartitionError."""
+    def _part(self, rank: int, of_halo: bool = False) -> Iterator[dict[str, np.ndarray]]:
+        """Yield the mapped arrays of a part, or of its halo; arrays that do not make a block raise PartitionError."""
         check_rank(rank, self.manifest["k"])
         part = self.path / part_name(rank)
         try:
-            listed = {name: (entry["dtype"], entry["shape"]) for name, entry in self.manifest["parts"][rank].items()}
-            if unknown := listed.keys() - set(ARRAYS):
+            entries = self.manifest["parts"][rank]
+            if unknown := entries.keys() - set(ARRAYS):
                 raise KeyError(min(unknown))
-            yield {name: _map(part / f"{name}.npy", dtype, shape) for name, (dtype, shape) in listed.items()}
+            names = [name for name in entries if name.startswith("halo") == of_halo]
+            yield {name: self._array(part / f"{name}.npy", entries[name]) for name in names}
         except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise PartitionError(
                 f"{self.path / 'manifest.json'}: part {rank} is not described as expected ({error!r}); write the partition again"
@@ -299,10 +297,24 @@ class PartitionFolder:
         except ValueError as error:
             raise PartitionError(f"{part}: the arrays do not make a row block: {error}") from None
 
+    def _array(self, path: Path, entry: dict) -> np.ndarray:
+        """Map an array that a manifest describes; the first time it is compared with its SHA-256, which early folders lack."""
+        array, name = _map(path, entry["dtype"], entry["shape"]), path.stem
+        axes = (1, 2) if name in ("labels", "split") else (2,) if name in TABLES else (1,)
+        if array.dtype.kind not in "biuf" or array.ndim not in axes:
+            raise PartitionError(f"{path}: holds {array.dtype} {array.shape}; expected numbers of {axes[-1]} axes")
+        if path not in self._verified and "sha256" in entry and sha256_of_file(path) != entry["sha256"]:
+            raise PartitionError(f"{path}: the SHA-256 differs from the manifest's; write the partition again")
+        self._verified.add(path)
+        return array
+
     def _features(self, files: dict[str, np.ndarray], name: str, n: int):
         if f"{name}_data" in files:
             return _csr(files, f"{name}_", "data", (n, self.manifest["n_features"]))
-        return files.get(name)
+        X_nF = files.get(name)
+        if X_nF is not None and X_nF.shape != (n, self.manifest["n_features"]):
+            raise ValueError(f"{name} has shape {X_nF.shape}; expected {(n, self.manifest['n_features'])}")
+        return X_nF
 
 
 def load_partition(folder: str | Path, graph: Graph | None = None) -> Partition:
@@ -380,17 +392,6 @@ def _map(path: Path, dtype: str, shape: list[int]) -> np.ndarray:
     if array.dtype.str != dtype or list(array.shape) != list(shape):
         raise PartitionError(f"{path}: holds {array.dtype.str} {array.shape}; the manifest says {dtype} {tuple(shape)}")
     return array
-
-
-def _checked_manifest(path: Path, data: bytes) -> dict:
-    again = lambda text: PartitionError(f"{text}; write the partition again")
-    manifest = checked_manifest(path, data, (FORMAT, (1, VERSION)), KEYS, again)
-    is_count = lambda counts: counts is None or (isinstance(counts, list) and all(map(is_integer, counts)))
-    train = manifest["train"] if manifest["version"] > 1 else [None] * manifest["k"]
-    if len(train) != manifest["k"] or not all(map(is_count, train)):
-        raise again(f"{path}: train has not the counts of each of {manifest['k']} parts")
-    manifest.setdefault("hops", 0)  # of version 1, the pipeline alone wrote halos
-    return manifest
 
 
 def _no_manifest(path: Path, error: Exception) -> PartitionError:

@@ -19,7 +19,7 @@ from .blocks import Halo, RowBlock
 VALUES_AT_A_TIME = 1 << 16  # rows of features
 
 
-def check_values(part: Path, block: RowBlock | Halo, n_nodes: int) -> None:
+def check_values(part: Path, block: RowBlock | Halo, n_nodes: int, sums_n3: np.ndarray | None = None) -> None:
     """Raise PartitionError naming file and node if a feature, label, split or sum is invalid; reads all of them."""
     prefix, A, node_n = (
         ("halo_", block.A_gN, block.node_g) if isinstance(block, Halo) else ("", block.A_nN, block.own_n)
@@ -31,6 +31,7 @@ def check_values(part: Path, block: RowBlock | Halo, n_nodes: int) -> None:
         _check_finite(part / "halo_sums.npy", sums_g2, block.node_g, "a sum")
         return
     _check_finite(part / "features.npy", block.X_nF, block.own_n, "a feature")
+    _check_finite(part / "sums.npy", None if sums_n3 is None else sums_n3[:, :2], block.own_n, "a sum")
     if block.edges is not None:
         _check_edges(part, block)
     low, high = (0, 1) if np.ndim(block.y_n) == 2 else (-1, most_classes(n_nodes))

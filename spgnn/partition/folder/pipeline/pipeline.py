@@ -35,7 +35,8 @@ from ...metrics import metrics_of_counts
 from ...stream.edge_passes import StreamPasses
 from ...stream.methods import BALANCE, choose_owners
 from ...stream.sources import EdgeStream, edge_stream
-from ..store import check_free, described, part_name, sha256_of, write_manifest
+from ..part_manifest import write_manifest
+from ..store import check_free, described, part_name, sha256_of
 from . import _pipeline, rows
 from .distribute_tables import distribute_table, write_own_ids
 from .edge_rows import ENTRY_BYTES, drop_attributed, sort_attributed, spill_attributed

@@ -1,0 +1,48 @@
+"""The manifest of a partition folder: written last, with its own SHA-256; read, with types and sums that are checked."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from ...data.manifest import checked_manifest, seal
+from ...errors import PartitionError, is_integer
+
+FORMAT, VERSION = "spgnn-partition", 3
+KEYS = {
+    int: "n_nodes k n_features seed hops@2 n_classes@2",
+    str: "method graph_digest owner_sha256 sha256@3",
+    dict: "metrics edge_meta?",
+    list: "parts classes? train@2",
+    float: "balance seconds?",
+}
+
+
+def write_manifest(folder: Path, entries: dict) -> None:
+    """Write manifest.json, which marks a folder as a partition."""
+    with open(folder / "manifest.json", "w", encoding="utf-8") as file:
+        json.dump(seal({"format": FORMAT, "version": VERSION} | entries), file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def checked_parts_manifest(path: Path, data: bytes) -> dict:
+    """Return what a manifest.json holds. Raises: PartitionError where it is damaged, or does not describe its parts."""
+    again = lambda text: PartitionError(f"{text}; write the partition again")
+    manifest = checked_manifest(path, data, (FORMAT, (1, 2, VERSION)), KEYS, again)
+    is_count = lambda counts: (
+        counts is None or (isinstance(counts, list) and all(is_integer(n) and n >= 0 for n in counts))
+    )
+    train = manifest["train"] if manifest["version"] > 1 else [None] * manifest["k"]
+    if len(train) != manifest["k"] or not all(map(is_count, train)):
+        raise again(f"{path}: train has not the counts of each of {manifest['k']} parts")
+    parts = manifest["parts"]
+    try:
+        n_nodes = sum(of_part["own"]["shape"][0] for of_part in parts)
+    except (LookupError, TypeError) as error:
+        raise again(f"{path}: a part is not described as expected ({error!r})") from None
+    if (len(parts), n_nodes) != (manifest["k"], manifest["n_nodes"]):
+        raise again(f"{path}: {len(parts)} parts of {n_nodes} nodes; expected {manifest['k']} of {manifest['n_nodes']}")
+    manifest.setdefault("hops", 0)  # of version 1, the pipeline alone wrote halos
+    return manifest

@@ -36,7 +36,7 @@ class EpochLines:
         parts = self.parts(record) | self._left(record["epoch"], now)
         if self.is_rewritten:
             self._next_s, self._is_drawn = now + 0.1, True
-            redraw(parts, "  ", ("train", "gradient", "seconds", "left", "test", "val"), self.in_notebook)
+            redraw(parts, "  ", ("wait", "train", "gradient", "seconds", "left", "test", "val"), self.in_notebook)
         else:
             self._next_s = now + SECONDS_BETWEEN_LINES
             say("  ".join(parts.values()))
@@ -44,11 +44,13 @@ class EpochLines:
     def parts(self, record: Mapping[str, Any]) -> dict[str, str]:
         """Return the parts of an epoch's line by name, without scores that were not evaluated in this epoch."""
         scores = {name: f"{name} {record[name]:.4f}" for name in SPLITS if record.get(name) is not None}
+        wait_s = record.get("sample_wait_s")
         return {
             "epoch": f"epoch {record['epoch']:>{len(str(self.epochs))}} of {self.epochs}",
             "loss": f"loss {record['loss']:.4f}",
             **scores,
             "seconds": f"{record['epoch_s']:.3f} s/epoch",
+            **({} if wait_s is None else {"wait": f"{wait_s:.3f} s wait for draws"}),
         }
 
     def end(self) -> None:

@@ -218,6 +218,11 @@ def test_a_score_that_was_not_evaluated_is_left_out(clock, capsys):
     assert capsys.readouterr().err == "spgnn: epoch 1 of 2  loss 1.0000  0.250 s/epoch\n"
 
 
+def test_the_time_that_an_epoch_waited_for_draws_is_shown(clock, capsys):
+    EpochLines(2)(record(1, sample_wait_s=0.125))
+    assert capsys.readouterr().err == "spgnn: epoch 1 of 2  loss 1.0000  0.250 s/epoch  0.125 s wait for draws\n"
+
+
 def test_epochs_on_a_terminal_rewrite_one_line(clock, monkeypatch):
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)

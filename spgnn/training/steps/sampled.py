@@ -124,7 +124,11 @@ class SampledStep(Step):
             )
         if not np.isfinite(loss := total / weight):
             raise NumericalError(f"the loss is {loss}; expected a finite number")
-        self.measured = {"steps": self.n_updates, "sample_s": sample_s, "sample_wait_s": wait_s}
+        self.measured = {
+            "steps": self.n_updates,
+            "sample_s": sample_s,
+            "sample_wait_s": wait_s / self.dgraph.comm.size,
+        }
         return loss
 
     def update(self, step: int) -> np.ndarray:

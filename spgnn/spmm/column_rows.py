@@ -14,6 +14,7 @@ from ..errors import UsageError
 from .backward import first_order
 from .features import DenseRows, SparseRows
 from .ghosts import rounded
+from .kernels.backend import kernels_of
 from .kernels.buffers import sum_dtype
 
 
@@ -44,10 +45,15 @@ class Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx, A, H_mF, ghosts_gF, W_FC, bias_C):
         H_mF = H_mF if H_mF.is_sparse else stored(A, H_mF)
-        X_tC = A.pool.empty(sum(b.A.shape[1] for b in A.column_blocks), W_FC.shape[1], dtype=A.dtype)
+        is_whole = len(A.column_blocks) == 1  # the product itself is the table
+        X_tC = None if is_whole else A.pool.empty(A.m + A.column_blocks[1].A.shape[1], W_FC.shape[1], dtype=A.dtype)
         ctx.A, parts = A, []
         for block, rows_cF in over_rows(A, H_mF, ghosts_gF):
-            X_tC[block.of_table] = _left(A, rows_cF).times(W_FC, bias_C)
+            X_cC = _left(A, rows_cF).times(W_FC, bias_C)
+            if is_whole:
+                X_tC = X_cC
+            else:
+                X_tC[block.of_table] = X_cC
             parts.append(rows_cF)
         ctx.sparse = parts if H_mF.is_sparse else None
         ctx.save_for_backward(W_FC, *([] if ctx.sparse else parts))
@@ -77,7 +83,8 @@ class Linear(torch.autograd.Function):
             db_C = torch.zeros(W_FC.shape[1], dtype=W_FC.dtype, device=W_FC.device)
             for block in blocks:
                 if is_multiplied(A, block):
-                    db_C += G_tC[block.of_table].to(db_C.dtype).sum(0)
+                    G_cC = G_tC[block.of_table]
+                    db_C += kernels_of(G_cC).mask_sum(G_cC, None, None, A.threads, 0)
             share_gradient(A, db_C)
         return None, dH_mF, None, dW_FC, db_C
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from .backward import first_order
+from .backward import first_order, own
 from .column_rows import gradient_of, over_table, stored
 from .kernels.backend import kernels_on
 from .kernels.buffers import sum_dtype
@@ -46,7 +46,7 @@ class Maximum(torch.autograd.Function):
                 kernels_on(A.device).maximum_adjoint(block.A, G_nF, ctx.arg_nF, dH, block.start)
             return dH
 
-        return None, gradient_of(A, rows_of, ctx.is_table), None
+        return None, own(gradient_of(A, rows_of, ctx.is_table)), None
 
 
 def merged(A, Z_nF: torch.Tensor, arg_nF: torch.Tensor, ids_t: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:

@@ -58,7 +58,7 @@ def result_of(func, args: tuple, kwargs: dict):
         return tuple(_like(x) if is_asked else None for x, is_asked in zip((args[1], *args[5:7]), args[7]))
     if packet in IN_PLACE:
         return args[0] if _broadcast(args) == tuple(args[0].shape) else NotImplemented
-    if packet is aten.index_add:
+    if packet in (aten.index_add, aten.index_put):
         return _like(args[0])
     if packet is aten.sum:
         return _sum(*args, **kwargs)

@@ -76,7 +76,7 @@ def test_what_does_not_fit_is_left_to_torch(wrong):
 
 
 @pytest.mark.slow
-def test_a_dry_run_of_gcns_imports_neither_torchs_compiler_nor_sympy():
+def test_a_dry_run_imports_neither_torchs_compiler_nor_sympy():
     script = (
         "import sys, spgnn\n"
         "graph = spgnn.graph_from_coo([0, 1, 2], [1, 2, 3])\n"
@@ -87,6 +87,10 @@ def test_a_dry_run_of_gcns_imports_neither_torchs_compiler_nor_sympy():
         "from spgnn.spmm.dry_operator import Setting\n"
         "for is_multilabel in (False, True):\n"
         "    dry_run(model, Setting(features=4, is_multilabel=is_multilabel))\n"
+        "from spgnn.layers import GAT, SAGE\n"
+        "counts = dict(T0=5, T1=3, T2=2)\n"
+        "for layer in (lambda c: GAT(4, c, 1, act='elu'), lambda c: SAGE(4, c, 'max', act='relu')):\n"
+        "    dry_run(Stack(layer(4), layer(3)), Setting(features=4, steps=(1, 1), is_cached=False, counts=counts))\n"
         "print([name for name in ('sympy', 'torch._dynamo') if name in sys.modules])\n"
     )
     environment = os.environ | {"PYTHONPATH": os.getcwd()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import inspect
 import numbers
 import os
@@ -11,7 +12,10 @@ import textwrap
 from collections.abc import Iterable
 from typing import TextIO
 
-NO_MEMORY = ("can't allocate memory", "out of memory", "can't start new thread")
+NO_MEMORY = (
+    *("can't allocate memory", "cannot allocate memory", "out of memory", "can't start new thread"),
+    *("std::bad_alloc", "failed to map segment"),
+)
 STYLES = {"bold": "1", "red": "31", "green": "32", "yellow": "33"}
 CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
@@ -311,9 +315,7 @@ def exit_code_of(error: BaseException) -> int:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether error is a MemoryError, or what torch and threads, which have no class of their own for it, raise."""
-    return (
-        isinstance(error, MemoryError)
-        or isinstance(error, RuntimeError)
-        and any(said in str(error) for said in NO_MEMORY)
-    )
+    """Whether error is a MemoryError, or what torch, threads, the loader and the system, without a class for it, raise."""
+    is_of_system = isinstance(error, OSError) and error.errno in (errno.ENOMEM, errno.EAGAIN)  # EAGAIN: no process
+    is_said = isinstance(error, RuntimeError | ImportError) and any(said in str(error).lower() for said in NO_MEMORY)
+    return isinstance(error, MemoryError) or is_of_system or is_said

@@ -195,3 +195,11 @@ def test_the_lists_of_names_are_those_of_the_registries():
 def test_a_path_is_text_and_a_boolean_of_numpy_is_one(tmp_path):
     config = build(TrainConfig, {"out": tmp_path, "bias": np.bool_(False)})
     assert config.out == str(tmp_path) and config.bias is False
+
+
+@pytest.mark.parametrize("cls", [TrainConfig, PartitionConfig, PlanConfig, MeasureConfig])
+def test_every_integer_has_an_upper_bound(cls):
+    for field in fields(cls):
+        if type(field.default) is int:
+            with pytest.raises(UsageError, match=f"{field.name} = .*; expected at least .* and at most"):
+                build(cls, {field.name: 2**63})

@@ -72,13 +72,11 @@ def explained(error: BaseException) -> BaseException:
             return BrokenPipeError()  # click's exit when the reader of stdout has gone; nothing else here leaves so
         case SpgnnError() | SystemExit() | KeyboardInterrupt() | BrokenPipeError():
             return error
-        case MemoryError():
+        case _ if is_out_of_memory(error):
             return ResourceError(f"out of memory: {str(error) or 'an allocation failed'}")
         case OSError():
             message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
             return ResourceError(message) if error.errno in FULL else InputError(message)
-        case RuntimeError() if is_out_of_memory(error):
-            return ResourceError(f"out of memory: {error}")
         case _:
             return SpgnnError(f"unexpected {type(error).__name__}: {error}; --debug shows where")
 

@@ -21,6 +21,7 @@ from typing import Any, Literal
 from ..atomic import read_regular
 from ..errors import InputError, UsageError, nearest
 
+MOST_COUNT = 10**12  # of what is counted in integers without a bound of its own
 HUGE = 2**1000  # an integer that no float holds
 
 
@@ -54,6 +55,8 @@ def option(
           more     alone: value of an option that is given without one; per_rank: ranks may have different values;
                    alias: another name of the option, in files and on the command line.
     """
+    if high is None and type(default) is int:
+        high = MOST_COUNT
     facts = {"help": help, "low": low, "high": high, "metavar": metavar, "heading": heading}
     return field(default=default, metadata=facts | {"alone": "", "per_rank": False, "alias": ""} | more)
 

@@ -51,7 +51,7 @@ class StopSignals:
         if number == signal.SIGINT and (is_again or not self.is_training):
             raise KeyboardInterrupt
         if not self.is_training:
-            raise StoppedError(f"stopped by {name_of_signal(number)} {self._when}", REQUEUE)
+            raise StoppedError(f"stopped by {name_of_signal(number)} {self._when}; start it again", REQUEUE)
         self.wanted = self.wanted or number
         if self._say is not None and number == signal.SIGINT:
             self._say("spgnn: interrupted: writing a checkpoint after this epoch; Ctrl-C again stops at once")

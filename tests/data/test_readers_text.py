@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import lzma
+import time
 import tracemalloc
 import zlib
 from pathlib import Path
@@ -240,7 +241,17 @@ def test_a_gzip_bomb_is_refused_before_it_is_unpacked(tmp_path):
 def test_a_line_without_end_is_refused(tmp_path):
     packer = zlib.compressobj(9, wbits=31)
     bomb = b"".join(packer.compress(b"1 " * (1 << 19)) for _ in range(40)) + packer.flush()
-    assert "a line of over 8 MiB" in refusal(tmp_path, "line.txt.gz", bomb, peak_mb=300)
+    assert "a line of over 1 MiB" in refusal(tmp_path, "line.txt.gz", bomb, peak_mb=300)
+
+
+def test_a_line_without_end_is_refused_after_its_first_block(tmp_path):
+    with open(tmp_path / "line.txt", "wb") as file:
+        file.write(b"1" * (1 << 21))
+        file.truncate(1 << 36)
+    started = time.monotonic()
+    with pytest.raises(FormatError, match="line.txt:1: a line of over 1 MiB"):
+        read_graph(tmp_path / "line.txt")
+    assert time.monotonic() - started < 20
 
 
 @pytest.mark.parametrize("block_bytes", [1, 2, 7, 64])

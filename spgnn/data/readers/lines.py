@@ -68,7 +68,7 @@ def read_rows(path: Path, what: str, marks: str = "", progress=None) -> Iterator
 
     Raises: FormatError for what is no finite number.
     """
-    for block, line in line_blocks(path, progress):
+    for block, line in line_blocks(path, progress, has_long_lines=True):
         values, counts, fault = _text.read_rows(block, marks)
         if fault is not None:
             raise FormatError(f"{path}:{line + fault[0]}: {what} is {shown(fault[3])}; expected a finite number")

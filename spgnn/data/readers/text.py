@@ -30,7 +30,7 @@ STARTS = {  # of files that are no text of lines: what they are, and what to do
     b"<html": "is a page of the web, not the file itself; get it again",
 }
 BLOCK_BYTES = 1 << 22
-MAX_LINE_BYTES = 1 << 23
+MAX_LINE_BYTES = 1 << 20
 # gzip makes at most 1032 bytes of one; real graph files stay below 50.
 MAX_RATIO = 200
 FREE_BYTES = 1 << 25
@@ -78,28 +78,31 @@ def opened(path: Path):
         yield file
 
 
-def line_blocks(path: Path, progress=None, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[bytes, int]]:
+def line_blocks(
+    path: Path, progress=None, block_bytes: int = BLOCK_BYTES, *, has_long_lines: bool = False
+) -> Iterator[tuple[bytes, int]]:
     """Yield (block, number of its first line, from 1): whole lines, about block_bytes at a time.
 
-    Raises: FormatError for an empty file, damaged gzip, a line over 8 MiB and the file's size, or a
-            gzip file that unpacks to more than 32 MiB and 200 times its size.
+    Args:   has_long_lines  a line may be as long as the file: a node with all its neighbours.
+    Raises: FormatError for an empty file, damaged gzip, a line over 1 MiB that does not end in its block, or a gzip file
+            that unpacks to more than 32 MiB and 200 times its size.
     """
-    line, rest, longest = 1, b"", None
+    line, rest, longest = 1, [], MAX_LINE_BYTES  # the pieces of a line that has not ended
     for piece in _unpacked(path, progress, block_bytes):
         if line == 1 and not rest:
             _check_is_text(path, piece)
-        block = rest + piece
-        cut = block.rfind(b"\n") + 1
-        longest = longest or max(MAX_LINE_BYTES, path.stat().st_size)
-        if len(block) - cut > longest:
-            at = line + block.count(b"\n")
-            raise FormatError(f"{path}:{at}: a line of over {longest >> 20} MiB; is this a text file?")
-        block, rest = block[:cut], block[cut:]
-        if block:
+            longest = max(MAX_LINE_BYTES, has_long_lines * path.stat().st_size)
+        cut = piece.rfind(b"\n") + 1
+        if cut:
+            block = b"".join([*rest, piece[:cut]])
             yield block, line
             line += block.count(b"\n")
-    if rest:
-        yield rest, line
+            rest = []
+        rest.append(piece[cut:])
+        if sum(map(len, rest)) > longest:
+            raise FormatError(f"{path}:{line}: a line of over {longest >> 20} MiB; is this a text file?")
+    if any(rest):
+        yield b"".join(rest), line
 
 
 def _check_is_text(path: Path, first: bytes) -> None:

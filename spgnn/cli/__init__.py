@@ -88,6 +88,9 @@ def run_command(command: click.Command, name: str, argv: Sequence[str] | None = 
     warnings.formatwarning = lambda message, *_: f"spgnn: {message}\n"
     try:
         with explaining():
+            for word in sys.argv[1:] if argv is None else argv:
+                if "\n" in word:  # what is printed with it would have lines that spgnn does not say
+                    raise UsageError(f"{word!r} has a line break; expected none in names and options")
             code = command.main(argv, prog_name=name, standalone_mode=False)
             sys.stdout.flush()
         return code or 0

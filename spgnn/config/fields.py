@@ -23,6 +23,7 @@ from ..errors import InputError, UsageError, nearest
 
 MOST_COUNT = 10**12  # of what is counted in integers without a bound of its own
 HUGE = 2**1000  # an integer that no float holds
+MOST_TOML = 1 << 15  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,10 @@ def read_toml(cls: type, path: str | Path, overrides: dict[str, Any] | None = No
 def toml_values(path: str | Path) -> dict[str, Any]:
     """Return what a TOML file has. Raises: InputError where it is none."""
     try:
-        return tomllib.loads(read_regular(path).decode())
+        content = read_regular(path)
+        if len(content) > MOST_TOML:  # tables of many levels take tomllib minutes
+            raise ValueError(f"it has {len(content):,} bytes, options at most {MOST_TOML:,}")
+        return tomllib.loads(content.decode())
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; expected TOML, as config.toml of a run") from None
     except (OSError, ValueError, RecursionError) as error:

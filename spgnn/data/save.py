@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import scipy.sparse as sp
@@ -143,3 +144,10 @@ def _plain(value):
     if isinstance(value, Path):
         return str(value)
     raise GraphError(f"meta holds a {type(value).__name__}; expected what JSON can hold")
+
+
+def write_npy(file: BinaryIO, array: np.ndarray) -> None:
+    """Write an array as an .npy file. numpy.save does not notice that the disk is full at the last bytes."""
+    array = np.ascontiguousarray(array)
+    np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
+    file.write(array.reshape(-1).view(np.uint8).data)

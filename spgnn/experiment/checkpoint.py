@@ -26,6 +26,7 @@ from safetensors.torch import load, save
 from ..atomic import finite, new_file, new_folder, read_regular, sync, write_text
 from ..config import CHECKPOINT, TrainConfig
 from ..data.manifest import check_types, is_sealed, seal
+from ..data.save import write_npy
 from ..errors import CheckpointError, SpgnnError, is_number
 from ..layers.registry import ModelSpec
 
@@ -202,7 +203,7 @@ def write_json(path: Path, value: dict) -> None:
 def write_array(path: Path, array: np.ndarray, option: str = "") -> None:
     """Write an .npy file, whole or not at all; option: named in errors."""
     with new_file(path, option) as file:
-        np.save(file, array, allow_pickle=False)
+        write_npy(file, array)
 
 
 def _json(value: dict) -> str:

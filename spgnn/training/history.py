@@ -12,6 +12,7 @@ import numpy as np
 
 from ..atomic import finite, new_file, write_text
 from ..config.names import LOWER
+from ..data.save import write_npy
 from .metrics import SPLITS, per_class
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class History:
         write_text(folder / "summary.json", json.dumps(summary, indent=1) + "\n")
         if self.split_N is not None:
             with new_file(folder / "split.npy") as file:
-                np.save(file, self.split_N, allow_pickle=False)
+                write_npy(file, self.split_N)
 
     def epochs_since_best(self) -> int:
         """Return the epochs from the best one to the last that was scored."""

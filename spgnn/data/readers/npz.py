@@ -56,18 +56,13 @@ def is_zip(path: Path) -> bool:
 class Archive:
     """The arrays of an .npz, each read on demand: archive["name"].
 
-    Raises: FormatError for a damaged archive, a member that is missing or holds objects (a pickle: never read), or where
-            all members would unpack to over 32 MiB and 200 times the size of the file.
+    Raises: FormatError for a damaged archive, a member that is missing, holds objects (a pickle:
+            never read), or would unpack to over 32 MiB and 200 times the size of the file.
     """
 
     def __init__(self, path: Path, archive: zipfile.ZipFile):
-        self.path, self._zip = path, archive
-        unpacked_bytes, file_bytes = sum(info.file_size for info in archive.infolist()), path.stat().st_size
-        if unpacked_bytes > max(FREE_BYTES, MAX_RATIO * file_bytes):  # all members, before any is allocated or streamed
-            raise FormatError(
-                f"{path}: its arrays would unpack to {unpacked_bytes} bytes, the file has {file_bytes}; "
-                f"if that is right, save it again with numpy.savez, uncompressed"
-            )
+        self.path, self._zip, self._unpacked_bytes = path, archive, 0
+        self._file_bytes = path.stat().st_size
         self.names = frozenset(name.removesuffix(".npy") for name in archive.namelist())
 
     def __contains__(self, name: str) -> bool:
@@ -113,6 +108,12 @@ class Archive:
     def _check_member(self, where: str, info: zipfile.ZipInfo) -> None:
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise FormatError(f"{where} is packed by method {info.compress_type}; expected none or deflate")
+        self._unpacked_bytes += info.file_size
+        if self._unpacked_bytes > max(FREE_BYTES, MAX_RATIO * self._file_bytes):
+            raise FormatError(
+                f"{where} would unpack to {info.file_size} bytes, the file has {self._file_bytes}; "
+                f"if that is right, save it again with numpy.savez, uncompressed"
+            )
 
 
 @contextmanager

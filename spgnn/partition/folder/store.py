@@ -26,6 +26,7 @@ import scipy.sparse as sp
 
 from ...atomic import check_replaceable, new_folder, open_regular, read_regular, sync
 from ...data.readers.npz import read_npy
+from ...data.save import write_npy
 from ...errors import InputError, PartitionError, SpgnnError, UsageError
 from ...graph import TRAIN, Graph, labelled
 from ...graph.ids import checked_ids, packed_ids, unpacked_ids
@@ -409,7 +410,7 @@ def check_free(folder: Path) -> None:
 
 def _write(path: Path, array: np.ndarray) -> None:
     with open(path, "wb") as file:
-        np.save(file, np.ascontiguousarray(array), allow_pickle=False)
+        write_npy(file, array)
         file.flush()
         os.fsync(file.fileno())
 

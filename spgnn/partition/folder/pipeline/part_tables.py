@@ -132,10 +132,6 @@ class Sparse:
             ends = (len(indptr), indptr[0], indptr[-1]) if len(indptr) else ()
             if ends != (self.rows + 1, 0, self.nnz) or np.any(indptr[1:] < indptr[:-1]):
                 raise FormatError(f"{self.where}: indptr must have {self.rows + 1} entries, from 0 to {self.nnz}")
-            if self.rows and (longest := int(np.diff(indptr).max())) > self.width:
-                raise FormatError(
-                    f"{self.where}: a row has {longest} nonzeros; expected at most {self.width}, its columns"
-                )
             start, most = 0, max(block_bytes // 16, 1)
             while start < self.rows:
                 stop = int(np.searchsorted(indptr, indptr[start] + most, side="right")) - 1

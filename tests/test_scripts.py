@@ -43,7 +43,7 @@ def run(python, name: str, words, folder: Path) -> subprocess.CompletedProcess:
     env = {key: value for key, value in os.environ.items() if key != "SPGNN_DATA"} | {"OMP_NUM_THREADS": "1"}
     argv = [sys.executable if name in COLD and "--smoke" in words else python, ROOT / name, *words]
     env |= {"PYTHONPATH": str(ROOT)}
-    return subprocess.run(argv, env=env, cwd=folder, capture_output=True, text=True, timeout=300)
+    return subprocess.run(argv, env=env, cwd=folder, capture_output=True, text=True, timeout=600)
 
 
 @pytest.mark.parametrize("name", [name for name in scripts() if name not in ELSEWHERE])

@@ -33,7 +33,8 @@ while (number := os.open(os.devnull, os.O_RDWR)) < 3:  # mpirun closes the stand
 os.close(number)
 server = socket.socket(socket.AF_UNIX)
 server.connect({address!r})
-files = [0, 1, 2, *([int(os.environ["PMI_FD"])] if "PMI_FD" in os.environ else [])]  # hydra's pipe to its ranks
+hydra = os.environ.get("PMI_FD", "none")  # its pipe to a rank, which processes of the rank have not
+files = [0, 1, 2, *([int(hydra)] if os.path.exists(f"/proc/self/fd/{{hydra}}") else [])]
 request = json.dumps({{"argv": sys.argv[1:], "env": dict(os.environ), "cwd": os.getcwd(), "files": files}}).encode()
 socket.send_fds(server, [len(request).to_bytes(8, "little")], files)
 server.sendall(request)

@@ -1,4 +1,4 @@
-"""Ways to break a file, by what kind of file it is; runs/fuzz_readers draws from them.
+"""Ways to break a file, by what kind of file it is; runs/attacks/mutated_files.py draws from them.
 
 A mutation takes (raw bytes, rng) and returns bytes.
 """
@@ -27,9 +27,12 @@ NAMES = [
 ]
 
 
-def mutate_case(home: Path, form: str, rng, marker: Path) -> tuple[str, bool]:
-    """Break one or two files under home; return (what was done, whether a checksum must have noticed or nothing changed)."""
-    files = sorted(p for p in home.rglob("*") if p.is_file())
+def mutate_case(home: Path, form: str, rng, marker: Path, files: list[Path] | None = None) -> tuple[str, bool]:
+    """Break one or two files; return (what was done, whether a checksum must have noticed or nothing changed).
+
+    Args: files  those to break; default: all under home.
+    """
+    files = files or sorted(p for p in home.rglob("*") if p.is_file())
     if len(files) > 1 and rng.random() < 0.06:
         return _break_folder(files, rng), False
     file = files[rng.integers(len(files))]

@@ -14,7 +14,6 @@ import tiny_files as tiny
 from spgnn.data.formats import read_graph
 from spgnn.data.readers.npz import open_npz, read_npy
 from spgnn.errors import FormatError, InputError
-from spgnn.partition.folder.pipeline.part_tables import Sparse
 
 
 def npy(array) -> bytes:
@@ -112,37 +111,14 @@ def test_the_size_that_a_member_declares_is_held_against_the_file(tmp_path):
     at = raw.index(b"PK\x01\x02")  # the first entry of the central directory
     path.write_bytes(raw[: at + 24] + struct.pack("<I", 0xF0000000) + raw[at + 28 :])
     message = refusal(path)
-    assert "would unpack to 40265" in message or "and holds 4026531840" in message
+    assert "would unpack to 4026531840 bytes" in message or "and holds 4026531840" in message
 
 
 @pytest.mark.slow
 def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path):
     path = rewrite(tiny.write_scipy(tmp_path), data=header("(10000000,)") + bytes(40_000_000))
     assert path.stat().st_size < 1 << 20
-    assert "would unpack to 4000" in refusal(path)
-
-
-def inflated(tmp_path, n_entries):
-    """CSR features of 4 rows and 16 columns, all entries in the last row; each array alone is within the ratio."""
-    arrays = {"data": np.ones(n_entries, np.float32), "indices": np.zeros(n_entries, np.int32)}
-    arrays |= {"indptr": np.array([0, 0, 0, 0, n_entries], np.int32), "shape": np.array([4, 16]), "format": b"csr"}
-    np.savez_compressed(tmp_path / "f.npz", **arrays)
-    return tmp_path / "f.npz"
-
-
-def test_sizes_are_summed_up_before_any_array_is_allocated_or_streamed(tmp_path):
-    path = inflated(tmp_path, 1 << 22)
-    with open_npz(tiny.write_scipy(tmp_path)) as archive:
-        assert "data" in archive
-    with pytest.raises(FormatError, match="its arrays would unpack to 33555"), open_npz(path):
-        raise AssertionError("an array could be read")
-    with pytest.raises(FormatError, match="its arrays would unpack to 33555"):
-        Sparse(path)
-
-
-def test_a_row_with_more_nonzeros_than_columns_is_refused_by_indptr_alone(tmp_path):
-    with pytest.raises(FormatError, match="a row has 999 nonzeros; expected at most 16"):
-        next(Sparse(inflated(tmp_path, 999)).blocks(1 << 20))
+    assert "would unpack to 40000128 bytes" in refusal(path)
 
 
 def test_pickled_members_are_never_read(tmp_path):

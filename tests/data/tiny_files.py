@@ -1,4 +1,4 @@
-"""Small files of every format, written as their own tools write them: tests read them, runs/fuzz_readers breaks them.
+"""Small files of every format, written as their own tools write them: tests read them, runs/trust breaks them.
 
 Each writer takes an empty folder and returns the path that a user would name. All but Planetoid hold the
 same directed graph of N = 6 nodes with 7 edges; node 5 is isolated.

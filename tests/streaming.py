@@ -138,9 +138,7 @@ def refine(edges, n, k, owner, limits, final_cap, seed):
                 noisy = lambda p: math.trunc(
                     total * noise * ((mix((hash_of(seed + number, w) + p) & M64) >> 53) - 1024) / 2048
                 )
-                scores = [
-                    (1024 * count + noisy(p) - paid(p), -p) for p, count in sketch.slots if count and load[p] < cap
-                ]
+                scores = [(1024 * n + noisy(p) - paid(p), -p) for p, n in sketch.slots if n and load[p] < cap]
                 if scores and (load[owner[w]] > cap or max(scores)[0] > 1024 * sketch.own - paid(owner[w])):
                     load[owner[w]] -= 1
                     owner[w] = -max(scores)[1]

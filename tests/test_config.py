@@ -183,9 +183,7 @@ def test_the_lists_of_names_are_those_of_the_registries():
     assert set(names.PARTITIONERS) == set(own)
     assert set(names.STREAMING) == {name for name in STREAMING if name in own}
     assert set(names.FORMATS) <= set(known_formats())
-    assert list(names.MODELS) == [
-        name for name, family in FAMILIES.items() if family.make.__module__.startswith("spgnn.")
-    ]
+    assert list(names.MODELS) == [name for name, of in FAMILIES.items() if of.make.__module__.startswith("spgnn.")]
     classes = {name for name, kind in SAMPLERS.items() if isinstance(kind.make, type)}  # a user's is a function
     assert classes == {*names.SAMPLERS, "none"}
     assert tuple(ACTIVATIONS) == ("none", *(name for name in names.ACTIVATIONS if name != "none"))

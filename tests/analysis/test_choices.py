@@ -61,9 +61,7 @@ def test_the_work_of_pruning_is_that_which_ranks_count(spec, P, c, operator, opt
         return lambda full, pruned, *of: found.setdefault(name, []).append((full, pruned)) or True
 
     monkeypatch.setattr(step_rows, "pruning_saves", recorded("trained"))
-    monkeypatch.setattr(
-        choices, "pruning_saves", lambda full, pruned, *of: found.setdefault("predicted", (full, pruned))
-    )
+    monkeypatch.setattr(choices, "pruning_saves", lambda full, less, *of: found.setdefault("predicted", (full, less)))
     graph = load_graph(spec)
     part, widths = part_graph(graph, P // c, "block"), (graph.n_features, 6, graph.n_classes)
 

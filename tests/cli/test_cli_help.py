@@ -37,9 +37,7 @@ CONFIGS = {
 
 def options_of(command: str) -> dict:
     """Options and arguments that help shows."""
-    return {
-        param.name: param for param in cli.spgnn.get_command(None, command).params if not getattr(param, "hidden", 0)
-    }
+    return {p.name: p for p in cli.spgnn.get_command(None, command).params if not getattr(p, "hidden", 0)}
 
 
 @pytest.mark.parametrize("lines", [["train --help"], ["--help", "--version", *(f"{c} --help" for c in COMMANDS)]])
@@ -129,9 +127,7 @@ def test_balance_is_ignored_by_the_methods_of_which_help_says_so(capsys):
 
     assert cli.main(["partition", "--help"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert (
-        "--balance bounds the work of a part; with entropy, spring and spring+ its nodes; the others ignore it" in said
-    )
+    assert "bounds the work of a part; with entropy, spring and spring+ its nodes; the others ignore it" in said
     graph = load_graph("sbm:n=300")
     for method in ("block", "random", "dbh", "greedy", "hdrf", "2psl"):
         tight, loose = (part_graph(graph, 8, method, balance=balance) for balance in (1.0, 3.0))

@@ -310,9 +310,7 @@ def test_text_labels_keep_their_text_and_numbers_in_two_ways_are_warned_of(tmp_p
     for labels, y in ((("1", " 0", "-1"), [1, 0, -1]), (("1.0", "0", ""), [1, 0, -1])):
         labelled(*labels)
         graph = load_graph(tmp_path / "e.txt", labels=tmp_path / "n.csv")
-        assert (
-            graph.y.tolist() == y and graph.classes is None and not any("classes of" in note for note in graph.notes())
-        )
+        assert graph.y.tolist() == y and graph.classes is None and not any("classes of" in n for n in graph.notes())
 
 
 @pytest.mark.parametrize(
@@ -346,9 +344,7 @@ def test_names_after_a_line_of_numbers_are_found_and_other_encodings_named(tmp_p
 
 def test_a_line_that_may_be_an_edge_and_not_names_is_noted(tmp_path):
     (tmp_path / "e.tsv").write_text("ann\tbob\nbob\tcy\n")
-    assert any(
-        "names (ann, bob): if it is an edge" in note for note in load_graph(tmp_path / "e.tsv", relabel=True).notes()
-    )
+    assert any("names (ann, bob): if it is" in note for note in load_graph(tmp_path / "e.tsv", relabel=True).notes())
     convert(tmp_path / "e.tsv", tmp_path / "g", relabel=True)
     (tmp_path / "e.tsv").write_text("source\ttarget\nann\tbob\nbob\tcy\n")
     for path in (tmp_path / "e.tsv", tmp_path / "g"):

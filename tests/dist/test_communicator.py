@@ -126,9 +126,7 @@ def test_gathers_and_broadcast_bring_every_ranks_value(comm):
     assert rows.dtype == np.float32
     np.testing.assert_array_equal(rows[:, 0], np.repeat(np.arange(P), np.arange(P) % 3))
     assert comm.all_gather(np.empty((0, 2))).shape == (0, 2)
-    assert comm.all_gather_json({"rank": r, "é": [None, 1.5] * r}) == [
-        {"rank": q, "é": [None, 1.5] * q} for q in range(P)
-    ]
+    assert comm.all_gather_json({"r": r, "é": [None, 1.5] * r}) == [{"r": q, "é": [None, 1.5] * q} for q in range(P)]
     x = np.full((3, 2), r, np.int8)
     assert comm.broadcast(x, root=P - 1) is x
     assert (x == P - 1).all()

@@ -147,9 +147,7 @@ def test_a_narrow_wire_changes_neither_the_operator_nor_the_rows_that_are_pruned
         for wire in ("float32", "int8")
     )
     for block in ("A_oo", "A_og"):
-        np.testing.assert_array_equal(
-            getattr(plain.A.blocks, block).toarray(), getattr(narrow.A.blocks, block).toarray()
-        )
+        assert (getattr(plain.A.blocks, block).toarray() == getattr(narrow.A.blocks, block).toarray()).all()
     config = TrainConfig(split="given", prune="always")
     masks = [Trainer(make("wide"), dgraph, config).steps.rows.A.masks for dgraph in (plain, narrow)]
     assert all(np.array_equal(a, b) for a, b in zip(*masks))

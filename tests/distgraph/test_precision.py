@@ -101,9 +101,7 @@ def test_two_bfloat16_runs_with_one_seed_are_equal_bit_by_bit(comm):
 
     def losses():
         model = Stack(GCN(16, 24, act="relu"), GCN(24, 3), dropout=0.4)
-        return [
-            r["loss"] for r in train(model, distribute(graph, comm, dtype=torch.bfloat16), epochs=4, seed=2).records
-        ]
+        return [r["loss"] for r in train(model, distribute(graph, comm, dtype="bfloat16"), epochs=4, seed=2).records]
 
     assert losses() == losses()
 

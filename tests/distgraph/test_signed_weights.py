@@ -77,9 +77,7 @@ def test_negative_weights_whose_sums_are_above_0_are_exact_and_noted(comm, how):
     dgraph = distribute(graph, comm, operator=how, dtype="float64", method="random")
     H = np.random.default_rng(0).standard_normal((graph.n_nodes, 3))
     expected = (dense_operator(graph, how) @ H)[dgraph.node_n]
-    np.testing.assert_allclose(
-        (dgraph.A @ torch.from_numpy(H[dgraph.node_n])).numpy(), expected, rtol=1e-12, atol=1e-12
-    )
+    np.testing.assert_allclose((dgraph.A @ torch.from_numpy(H[dgraph.node_n])).numpy(), expected, 1e-12, 1e-12)
     note = f"1 of {graph.nnz} weights are negative; the sums that the operator {how} divides by are above 0"
     assert data_notes(dgraph) == ([note] if how in DIVIDES else [])
     assert not data_notes(distribute(random_graph(weighted=True), comm, operator=how, method="random"))

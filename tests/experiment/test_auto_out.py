@@ -99,9 +99,7 @@ def test_seeds_are_runs_of_their_own_with_a_mean_and_a_spread(capsys):
     assert [line.get("out") for line in lines] == ["runs/sbm-1/seed-4", "runs/sbm-1/seed-5", "runs/sbm-1"]
     tests = [line["test"] for line in lines[:2]]
     assert lines[2]["seeds"] == [4, 5] and lines[2]["test"]["values"] == tests
-    assert [lines[2]["test"][name] for name in ("mean", "std")] == pytest.approx(
-        [np.mean(tests), np.std(tests, ddof=1)]
-    )
+    assert [lines[2]["test"][of] for of in ("mean", "std")] == pytest.approx([np.mean(tests), np.std(tests, ddof=1)])
     assert json.loads(Path("runs/sbm-1/seeds.json").read_text()) == {k: v for k, v in lines[2].items() if k != "out"}
     alone = json.loads(command(capsys, "train", GRAPH, *argv[2:-1], 5, "--out", "none", "--json")[1])
     measured = {"epoch_s", "peak_rss_mb", "out"}

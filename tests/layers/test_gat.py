@@ -73,9 +73,7 @@ def test_the_first_layer_sends_nothing_where_x_is_fixed(comm, model, sparse):
 
 
 @parallel([4], mpi=[])
-@pytest.mark.parametrize(
-    "model, sparse", [("v1", False), ("dropout", False), ("dropout, v2", False), ("dropout", True)]
-)
+@pytest.mark.parametrize("model, sparse", [("v1", 0), ("dropout", 0), ("dropout, v2", 0), ("dropout", 1)])
 def test_so_it_is_where_steps_compute_the_rows_that_reach_a_training_node(comm, model, sparse):
     graph = random_graph(n=24, edges=50, use="directed", train_every=6, sparse=sparse)
     trainer = is_the_dense_one(comm, MODELS[model], graph, prune="always", scheme="cover")

@@ -75,9 +75,7 @@ def test_dot_products_are_the_same_bits_in_both_directions(is_sparse):
     )
     assert (found != found.T).nnz == 0
     rows = np.repeat(np.arange(300), np.diff(pattern.indptr))
-    np.testing.assert_allclose(
-        found.data, (X.astype(float)[rows] * X[pattern.indices]).sum(axis=1), rtol=1e-12, atol=1e-12
-    )
+    np.testing.assert_allclose(found.data, (X.astype(float)[rows] * X[pattern.indices]).sum(axis=1), 1e-12, 1e-12)
 
 
 def mixed(n=400, seed=0, sparse=False):

@@ -337,9 +337,7 @@ def test_a_registered_partitioner_can_depend_on_the_scheme(register):
     def two_ways(graph, k, *, seed, balance, shift=0):
         return (np.arange(graph.n_nodes) + shift) % k
 
-    owners = {
-        scheme: part_graph(ring(6), 3, "two ways", scheme=scheme).owner_N[0] for scheme in (None, "auto", "cover")
-    }
+    owners = {of: part_graph(ring(6), 3, "two ways", scheme=of).owner_N[0] for of in (None, "auto", "cover")}
     assert owners == {None: 0, "auto": 0, "cover": 1}
     assert part_graph(ring(6), 3, "two ways", scheme="cover", shift=2).owner_N[0] == 2
 

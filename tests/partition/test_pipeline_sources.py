@@ -98,9 +98,7 @@ def test_sparse_features_out_of_order_or_twice_are_summed_and_left_as_they_are(t
     data, indptr = np.arange(1, 7).astype(value), np.array([0, 2, 2, 4, 4, 4, 5, 6, 6], index)
     X = sp.csr_array((data, np.array(columns, index), indptr), shape=(8, 4))
     before = [array.copy() for array in (X.data, X.indices, X.indptr)]
-    np.savez(
-        tmp_path / "X.npz", format=b"csr", shape=np.array(X.shape), data=X.data, indices=X.indices, indptr=X.indptr
-    )
+    np.savez(tmp_path / "X.npz", format=b"csr", shape=X.shape, data=X.data, indices=X.indices, indptr=X.indptr)
     expected = np.zeros(X.shape)
     np.add.at(expected, (np.repeat(np.arange(8), np.diff(indptr)), columns), data)
     for source in (X, sp.csr_matrix(X), tmp_path / "X.npz"):
@@ -136,9 +134,7 @@ def test_an_array_of_too_few_axes_is_named(tmp_path, what, value, message):
 
 
 def test_memory_that_cannot_do_is_told_before_any_is_taken(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "spgnn.partition.folder.pipeline.rows.read_edges", lambda *_, **__: pytest.fail("a stage began")
-    )
+    monkeypatch.setattr("spgnn.partition.folder.pipeline.rows.read_edges", lambda *_, **__: pytest.fail("a stage"))
     with pytest.raises(ResourceError, match="1,000,000,000 nodes need 34 bytes each"):
         part_to_folder(EDGES, 2, tmp_path / "parts", memory="16GB", n_nodes=10**9)
     with pytest.raises(UsageError, match=r"n_nodes \(--nodes\) = 2147483648; expected an integer from 0 to 2147483647"):

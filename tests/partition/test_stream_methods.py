@@ -236,9 +236,7 @@ def test_what_is_reported_is_what_a_count_by_hand_gives(seeds):
         most = max(send), max(map(len, copies))
         assert (got["total_rows"], got["max_send_rows"], got["max_recv_rows"]) == (rows, *most), seed
         assert got["messages"] == sum(len({owner[u] for u in theirs}) for theirs in copies)
-        assert got["replication_factor"] == pytest.approx(
-            sum(len(m) + len(c) for m, c in zip(held, copies)) / n, rel=1e-12
-        )
+        assert got["replication_factor"] == pytest.approx(sum(len(m) + len(c) for m, c in zip(held, copies)) / n, 1e-12)
         assert got["node_imbalance"] == pytest.approx(max(map(len, held)) * k / n, rel=1e-12)
         assert got["max_over_mean_send"] == pytest.approx(max(send) * k / rows if rows else 1, rel=1e-12)
 

@@ -133,9 +133,7 @@ def test_a_mesh_has_fewer_rows_than_the_cut_and_a_smaller_largest_send_than_meti
     part = part_graph(graph, k, "volume")
     np.testing.assert_array_equal(part.owner_N, part_graph(graph, k, "volume").owner_N)
     assert part.metrics["max_send_rows"] < min(cut["max_send_rows"], vol["max_send_rows"])
-    both = [
-        part_graph(graph, k, "volume", effort=0.2, objective=objective).owner_N for objective in ("columns", "cover")
-    ]
+    both = [part_graph(graph, k, "volume", effort=0.2, objective=of).owner_N for of in ("columns", "cover")]
     of_columns, of_cover = (cost(cover_PP(graph.in_use().A, owner_N, k), send=True, receive=False) for owner_N in both)
     assert of_cover <= of_columns
     for options in ({}, {"send": False}, {"receive": True}, {"objective": "cover"}):

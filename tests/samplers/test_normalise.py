@@ -156,9 +156,7 @@ def test_a_sampler_of_empty_subgraphs_ends():
 
 def test_what_is_normalised_can_be_chosen():
     drawn, train_N = Walk(GRAPH, budget=12), train_of(GRAPH)
-    made = {
-        how: presample(drawn, GRAPH, train_N, 0, 5, normalise=how) for how in ("both", "loss", "aggregator", "none")
-    }
+    made = {of: presample(drawn, GRAPH, train_N, 0, 5, normalise=of) for of in ("both", "loss", "aggregator", "none")}
     assert [made[how].lambda_N is None for how in made] == [False, False, True, True]
     assert [made[how].alpha_E is None for how in made] == [False, True, False, True]
     assert len({made[how].mean_targets for how in made}) == 1

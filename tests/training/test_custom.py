@@ -144,9 +144,7 @@ def test_a_state_restores_optimizer_and_schedule(schedule, monitor):
 
 
 def test_a_function_may_choose_the_best_epoch_and_end_the_training():
-    history = spgnn.train(
-        make("wide"), distributed(), epochs=50, patience=3, monitor=lambda record: -abs(record["epoch"] - 5)
-    )
+    history = spgnn.train(make("wide"), distributed(), epochs=50, patience=3, monitor=lambda r: -abs(r["epoch"] - 5))
     assert history.best_epoch == 5 and history.best == 0.0 and len(history.records) == 8
     scores = [r["val"] for r in history.records]
     assert history.val == scores[4]

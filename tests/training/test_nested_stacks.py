@@ -109,9 +109,7 @@ def test_buffers_of_a_model_are_those_of_rank_0(comm):
 @parallel([3], mpi=[2])
 def test_weights_that_were_loaded_are_those_of_rank_0(comm):
     model = Stack(GCN(6, 4), GCN(4, 3))
-    model.load_state_dict(
-        {name: torch.full_like(weight, 1.0 + comm.rank) for name, weight in model.state_dict().items()}
-    )
+    model.load_state_dict({name: torch.full_like(W, 1.0 + comm.rank) for name, W in model.state_dict().items()})
     Trainer(model, distribute(random_graph(), comm), TrainConfig(split="given"))
     assert all(float(weight.detach().min()) == float(weight.detach().max()) == 1 for weight in model.parameters())
 

@@ -53,9 +53,7 @@ def test_a_model_with_nothing_to_train_is_refused():
         train(frozen, dgraph, epochs=1)
 
 
-@pytest.mark.parametrize(
-    "is_trained, message", [(True, "requires no gradient now"), (False, "requires a gradient now")]
-)
+@pytest.mark.parametrize("is_trained, message", [(True, "requires no gradient"), (False, "requires a gradient")])
 def test_weights_that_are_frozen_or_freed_after_the_trainer_was_made_are_refused(is_trained, message):
     dgraph = distribute(random_graph(), SelfCommunicator())
     model = Stack(GCN(dgraph.n_features, 4), GCN(4, dgraph.n_classes))

@@ -138,9 +138,7 @@ def test_a_state_is_a_copy():
 
 
 def test_the_state_of_another_model_or_optimizer_is_refused():
-    adam, sgd, wide = (
-        trainer_of(SelfCommunicator(), **options) for options in ({}, {"optimizer": "sgd"}, {"hidden": 7})
-    )
+    adam, sgd, wide = (trainer_of(SelfCommunicator(), **how) for how in ({}, {"optimizer": "sgd"}, {"hidden": 7}))
     with pytest.raises(CheckpointError, match="weights of the state do not fit the model"):
         adam.load_state_dict(wide.state_dict())
     with pytest.raises(CheckpointError, match="optimizer, 0 tensors, does not fit the 18 of adam"):

@@ -29,7 +29,7 @@ def test_a_sparse_input_is_multiplied_with_w_first_unless_a_x_is_kept():
     assert chain_order(1000, 16, is_sparse=True) == "gemm_first"
     assert chain_order(1000, 16, is_kept=True, is_sparse=True) == "spmm_first"
     assert keeps_sparse(400, 50, 50) and not keeps_sparse(401, 50, 50)
-    with pytest.raises(UsageError, match="X is sparse"):
+    with pytest.raises(UsageError, match="needs a dense X"):
         chain_way((1000, 16), is_sparse=True, is_asked=True)
 
 

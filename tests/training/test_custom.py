@@ -158,7 +158,7 @@ def test_a_function_may_choose_the_best_epoch_and_end_the_training():
         ({"learning_rate": 0.1}, "did you mean 'lr'"),
         ({"optimizer": "rmsprop"}, "optimizer = 'rmsprop' is not known"),
         ({"optimizer": SGD, "lr": 0.1}, "arguments of the optimizer"),
-        ({"optimizer": lambda weights: SGD(weights[1:], lr=0.1)}, "leaves out layers.0.W_FC"),
+        ({"optimizer": lambda weights: SGD(weights[1:], lr=0.1)}, "lacks layers.0.W_FC"),
         ({"optimizer": lambda weights: None}, "optimizer returned a NoneType; expected a torch.optim.Optimizer"),
         ({"schedule": "plain"}, "schedule = 'plain'; expected a function of the optimizer"),
         ({"schedule": lambda optimizer: 3}, "schedule returned a int; expected a scheduler"),

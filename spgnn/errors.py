@@ -108,6 +108,9 @@ class SpgnnError(Exception):
 
     exit_code = 1
 
+    def __str__(self) -> str:
+        return shortened(super().__str__())
+
 
 class UsageError(SpgnnError):
     """An option, key or argument that does not exist or does not fit the others."""
@@ -192,9 +195,14 @@ def printable(text: str) -> str:
     return text.translate(CONTROL)
 
 
+def shortened(text: str) -> str:
+    """Return a message whose words of over 500 characters, but for their ends, are left out: a key of a file, say."""
+    return re.sub(r"\S{501,}", lambda word: f"{word[0][:200]}...{word[0][-100:]}", text)
+
+
 def message_text(text: str) -> str:
-    """Return a printable message whose words of over 500 characters, but for their ends, are left out: a key of a file, say."""
-    return printable(re.sub(r"\S{501,}", lambda word: f"{word[0][:200]}...{word[0][-100:]}", text))
+    """Return a printable message without long words."""
+    return printable(shortened(text))
 
 
 def styled(text: str, stream: TextIO, colour: str = "", bold: bool = False) -> str:

@@ -201,3 +201,9 @@ def test_every_integer_has_an_upper_bound(cls):
         if type(field.default) is int:
             with pytest.raises(UsageError, match=f"{field.name} = .*; expected at least .* and at most"):
                 build(cls, {field.name: 2**63})
+
+
+def test_a_long_key_is_cut_in_the_message_of_the_exception():
+    with pytest.raises(UsageError, match="unknown key 'kkk") as caught:
+        build(TrainConfig, {"k" * 5000: 1})
+    assert len(str(caught.value)) < 1500

@@ -56,14 +56,14 @@ def loops() -> list[Unit]:
     made = []
     for isa in ISAS:
         flag = f"-DSPGNN_ISA={isa}"
-        made += units("spmm/kernels/loops", f"products:{8 + 7 * isa} dense:3", *FAST, flag)
+        made += units("spmm/kernels/loops", f"products:{8 + 7 * isa} dense:3 gemm:4", *FAST, flag)
         for stored, weight in (("float", 8 + 4 * isa), ("bfloat16 -DSPGNN_ROUNDED", 6 + 4 * isa), ("double", 7)):
             made += units("spmm/kernels/loops", f"edges:{weight}", *FAST, flag, *f"-DSPGNN_STORED={stored}".split())
     return made
 
 
 EXTENSIONS = {
-    "spmm.kernels._kernels": units("spmm/kernels", "products+dense:15 edges:12", "-O2", "-fopenmp") + loops(),
+    "spmm.kernels._kernels": units("spmm/kernels", "products+dense+gemm:18 edges:12", "-O2", "-fopenmp") + loops(),
     "samplers._samplers": units(
         "samplers", "draws+frontier+shadow:12 induce+operators+blocks+samplers:14", "-O3", *REPEATABLE[1:]
     ),

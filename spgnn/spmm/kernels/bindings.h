@@ -43,5 +43,6 @@ void over_rows(const int64_t* indptr, int64_t n, int64_t width, int threads, con
 void define_products(py::module_& m);
 void define_dense(py::module_& m);
 void define_edges(py::module_& m);
+void define_gemm(py::module_& m);
 
 }  // namespace spgnn

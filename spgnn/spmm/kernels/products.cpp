@@ -409,6 +409,7 @@ PYBIND11_MODULE(_kernels, m) {
     spgnn::define_products(m);
     spgnn::define_dense(m);
     spgnn::define_edges(m);
+    spgnn::define_gemm(m);
     m.def(
         "instruction_sets",
         [] {

@@ -27,6 +27,32 @@ struct Product {
     const int64_t* rows;  // of Y and add, for each row of A, each once; null: in the order of A
 };
 
+// out (n, m) = X W (+ add) (+ bias), then ReLU; X (n, k) with rows ldx apart, W packed.
+template <class T>
+struct Gemm {
+    const T* X;
+    int64_t ldx, k;
+    const T* W;
+    int64_t m;
+    T* out;
+    const T* bias;  // null: none
+    const T* add;   // (n, m), may be out; null: none
+    bool relu;
+};
+
+// Gradients of Z = relu(X W + b): of dZ = G where Z > 0, dX (n, k) = dZ W' and X' dZ.
+template <class T>
+struct GemmAdjoint {
+    const T* G;
+    const T* Z;  // null: dZ = G
+    T* masked;   // dZ, may be G; null: not kept
+    const T* X;
+    const T* W;  // W' packed
+    int64_t k, m;
+    T* dX;  // null: not made
+    bool adds;  // to what is in dX
+};
+
 // Columns of a tile: an index in it fits a byte. 128 rows of X take 21 KB at 41 columns, a first-level cache, and 128
 // at 256, a share of the second.
 constexpr int64_t TILE_COLUMNS = 128;

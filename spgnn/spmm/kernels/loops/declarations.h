@@ -19,6 +19,22 @@ void drop_csr(const int64_t* indptr, const I* indices, const T* X, T* out, const
 template <class T>
 double xent_rows(const T* Z, const int64_t* y, T scale, T* G, int64_t begin, int64_t end, int64_t C);
 
+// gemm.h
+template <class T>
+int64_t packed_size(int64_t k, int64_t m);
+template <class T>
+void pack(const T* W, int64_t k, int64_t m, bool transposed, T* out);
+template <class T>
+void gemm_rows(const Gemm<T>& p, int64_t begin, int64_t end);
+template <class T>
+int64_t gradient_size(int64_t k, int64_t m);
+template <class T>
+int64_t gradient_scratch(int64_t m);
+template <class T>
+void gemm_adjoint_rows(const GemmAdjoint<T>& p, T* dW, double* sums, T* scratch, int64_t begin, int64_t end);
+template <class T>
+void add_segments(const T* parts, int64_t segments, int64_t k, int64_t m, T* out, int64_t begin, int64_t end);
+
 // wire.h
 template <class S>
 void encode_rows(Format format, const S* X, float* residual, uint8_t* out, int64_t begin, int64_t end, int64_t F);

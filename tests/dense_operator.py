@@ -37,17 +37,25 @@ class DenseOperator(DenseRowWords):
     def drop(self, H_NF, rate, draw=1):
         return dropout(self, H_NF, rate, nth_key(self.key, draw))
 
+    selects_first = False
+
     def select(self, H_NF):
         return H_NF[: self.n]
 
     def __matmul__(self, H_NF):
         return self.A @ H_NF
 
-    def chain(self, H_NF, W_FC, bias_C=None, relu=False, add=None, power=1):
+    def chain(self, H_NF, W_FC, bias_C=None, relu=False, add=None, power=1, V_FC=None):
         Z_NC = self.power(H_NF @ W_FC, power)
+        Z_NC = Z_NC if V_FC is None else Z_NC + self.select(H_NF) @ V_FC
         Z_NC = Z_NC if add is None else Z_NC + add
         Z_NC = Z_NC if bias_C is None else Z_NC + bias_C
         return torch.relu(Z_NC) if relu else Z_NC
+
+    def dense(self, H_nF, W_FC, bias_C=None, relu=False, add=None):
+        Z_nC = H_nF @ W_FC if add is None else H_nF @ W_FC + add
+        Z_nC = Z_nC if bias_C is None else Z_nC + bias_C
+        return torch.relu(Z_nC) if relu else Z_nC
 
     def power(self, H_NF, j):
         return (self.A if j == 1 else torch.linalg.matrix_power(self.A, j)) @ H_NF

@@ -6,7 +6,6 @@ from typing import Literal
 
 from ..errors import UsageError, check_integer
 from ..spmm.dropout import check_rate
-from ..spmm.end import end
 from .layer import Layer, check_choice, check_number, of_hidden, random_if_dropped
 from .sequence import make_stack
 from .stack import Stack
@@ -75,7 +74,7 @@ class GAT(Layer):
         if self.attention == "v1":
             Z = A.attend(X, self.left_DK, self.right_DK, **softmax)
         else:
-            Z = A.attend2(end(A, H_mF @ self.W_l, self.b_l), X, self.a_DK, **softmax)
+            Z = A.attend2(A.dense(H_mF, self.W_l, self.b_l), X, self.a_DK, **softmax)
         if is_fused:
             return self.add_input(A, H_mF, Z)
         if self.merge == "mean" and self.heads > 1:

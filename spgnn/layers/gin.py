@@ -49,7 +49,7 @@ class GIN(Layer):
     def forward(self, A, H_mF):
         """Return the rows of own nodes, (n, C). Collective."""
         U = A.own_chain(H_mF, self.W_1, 1 + self.eps, self.b_1, relu=True)
-        return self.finish(A, H_mF, U @ self.W_2)
+        return self.dense(A, H_mF, U, self.W_2)
 
     def extra_repr(self) -> str:
         return f"{self.f_in} -> {self.W_2.shape[0]} -> {self.f_out}, {self.end}"

@@ -129,11 +129,20 @@ class Layer(nn.Module, metaclass=MadeWith):
         """Return act and residual, as extra_repr has them."""
         return f"act={self.act_name}" + (", residual" if self.residual else "")
 
-    def chained(self, A, H_mF, W_FC, add_nC=None) -> torch.Tensor:
-        """Return act(norm(A H W + add + b)) + H, (n, C), as `end_with` has it. Collective."""
-        fuse_relu = self.act_name == "relu" and self.norm is None and not self.residual
-        Z_nC = A.chain(H_mF, W_FC, self.b_C, relu=fuse_relu, add=add_nC)
-        return Z_nC if fuse_relu else self._end(A, H_mF, Z_nC)
+    def chained(self, A, H_mF, W_FC, V_FC=None) -> torch.Tensor:
+        """Return act(norm(A H W + H V + b)) + H, (n, C), as `end_with` has it; V None: without H V. Collective."""
+        Z_nC = A.chain(H_mF, W_FC, self.b_C, relu=self._is_relu, V_FC=V_FC)
+        return Z_nC if self._is_relu else self._end(A, H_mF, Z_nC)
+
+    def dense(self, A, H_mF, X_nF, W_FC, add_nC=None) -> torch.Tensor:
+        """Return act(norm(X W + add + b)) + H, (n, C), as `end_with` has it."""
+        Z_nC = A.dense(X_nF, W_FC, self.b_C, relu=self._is_relu, add=add_nC)
+        return Z_nC if self._is_relu else self._end(A, H_mF, Z_nC)
+
+    @property
+    def _is_relu(self) -> bool:
+        """Whether a ReLU alone follows the bias: products end in it."""
+        return self.act is torch.relu and self.norm is None and not self.residual
 
     def finish(self, A, H_mF, Z_nC) -> torch.Tensor:
         """Return act(norm(Z + b)) + H, (n, C), as `end_with` has it."""
@@ -233,6 +242,14 @@ def of_hidden(options) -> dict[str, Any]:
     """Return act, bias, norm and residual of hidden layers, as a Layer takes them."""
     norm = None if options.norm == "none" else options.norm
     return {"act": options.act, "bias": options.bias, "norm": norm, "residual": options.residual}
+
+
+def dense_act(A, X_nF, W_FC, b_C, act_name: str) -> torch.Tensor:
+    """Return act(X W + b)."""
+    Z_nC = A.dense(X_nF, W_FC, b_C, relu=act_name == "relu")
+    if act_name == "relu":
+        return Z_nC
+    return end(A, Z_nC, act=act_name) if act_name in ENDS else ACTIVATIONS[act_name](Z_nC)
 
 
 def add_bias(Z_nC: torch.Tensor, b_C: torch.Tensor | None) -> torch.Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from ..spmm.dropout import check_rate
-from .layer import Layer, activation, add_bias, check_widths, of_hidden, random_if_dropped
+from .layer import Layer, activation, check_widths, dense_act, of_hidden, random_if_dropped
 from .stack import Stack
 
 
@@ -31,7 +31,8 @@ class MLP(Layer):
     ):
         super().__init__(f_in, f_out)
         end = {"bias": True} | end
-        self.inner_name, self.inner, self.dropout = inner, activation(inner), check_rate(dropout)
+        self.inner_name, self.dropout = inner, check_rate(dropout)
+        activation(inner)  # refuses what is not known
         hidden = check_widths("hidden", hidden)
         widths = [f_in, *hidden, f_out]
         self.W = nn.ParameterList([self.weight(f, c) for f, c in zip(widths, widths[1:])])
@@ -42,9 +43,9 @@ class MLP(Layer):
         """Return the rows of own nodes, (n, C)."""
         Z = H_nF
         for number, W in enumerate(self.W[:-1]):
-            Z = self.inner(add_bias(Z @ W, self.b[number] if len(self.b) else None))
+            Z = dense_act(A, Z, W, self.b[number] if len(self.b) else None, self.inner_name)
             Z = A.drop(Z, self.dropout, draw=number + 1)
-        return self.finish(A, H_nF, Z @ self.W[-1])
+        return self.dense(A, H_nF, Z, self.W[-1])
 
     def extra_repr(self) -> str:
         widths = [self.f_in, *(W.shape[1] for W in self.W)]

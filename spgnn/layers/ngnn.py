@@ -6,7 +6,7 @@ from torch import nn
 
 from ..errors import UsageError, check_integer
 from .gcn import GCN
-from .layer import Layer, add_bias, hops_of, of_hidden
+from .layer import Layer, dense_act, hops_of, of_hidden
 from .sequence import make_stack
 from .stack import Stack
 
@@ -39,7 +39,7 @@ class NGNN(Layer):
         """Return the rows of own nodes, (n, C). Collective where the inner layer is."""
         Z_nC = self.layer(A, H_mF)
         for number, W_CC in enumerate(self.W):
-            Z_nC = self.act(add_bias(Z_nC @ W_CC, self.b[number] if len(self.b) else None))
+            Z_nC = dense_act(A, Z_nC, W_CC, self.b[number] if len(self.b) else None, self.act_name)
         return Z_nC
 
     def extra_repr(self) -> str:

@@ -116,7 +116,7 @@ class GCNII(Layer):
         for l, W_FF in enumerate(self.W, start=1):
             S_nF = torch.add(start_nF, A @ A.drop(H_nF, self.dropout, draw=l), alpha=1 - self.alpha)
             b_l = math.log(self.theta / l + 1)
-            H_nF = self.act(S_nF @ ((1 - b_l) * I_FF + b_l * W_FF))  # eq. (5)
+            H_nF = self.dense(A, H_nF, S_nF, (1 - b_l) * I_FF + b_l * W_FF)  # eq. (5)
         return H_nF
 
     def extra_repr(self) -> str:

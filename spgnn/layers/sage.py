@@ -65,16 +65,18 @@ class SAGE(Layer):
 
     def forward(self, A, H_mF):
         """Return the rows of own nodes, (n, C). Collective."""
-        own = None if self.W_s is None else A.select(H_mF) @ self.W_s
         if self.aggregator != "max" and self.combine == "add":
-            return self.chained(A, H_mF, self.W_n, own)
+            return self.chained(A, H_mF, self.W_n, self.W_s)
+        own = A.dense(A.select(H_mF), self.W_s)
         if self.aggregator == "max":
             pooled = H_mF if self.W_FP is None else A.linear(H_mF, self.W_FP, self.b_P, relu=True)
-            neighbours = A.maximum(pooled) @ self.W_n
+            largest = A.maximum(pooled)
+            if self.combine == "add":
+                return self.dense(A, H_mF, largest, self.W_n, own)
+            neighbours = A.dense(largest, self.W_n)
         else:
             neighbours = A.chain(H_mF, self.W_n)
-        Z_nC = own + neighbours if self.combine == "add" else torch.cat([own, neighbours], dim=1)
-        return self.finish(A, H_mF, Z_nC)
+        return self.finish(A, H_mF, torch.cat([own, neighbours], dim=1))
 
     def extra_repr(self) -> str:
         return f"{self.f_in} -> {self.f_out}, {self.aggregator}, {self.combine}, {self.end}"

@@ -15,7 +15,7 @@ from .backward import first_order, is_own, own
 from .cached_ghosts import cached_ghosts
 from .column_rows import of_table, share_gradient, table_of
 from .end import through_end
-from .features import DenseRows, SparseRows, gemm
+from .features import DenseRows, Gradients, SparseRows, gemm
 from .kernels.buffers import sum_dtype
 
 
@@ -50,69 +50,155 @@ class Columns(torch.autograd.Function):
 
 
 class Chain(torch.autograd.Function):
-    """Z = relu(A H W + add + b), dadd = dZ, db = the sum of the rows of dZ; `of` makes A H W, dW and dH.
+    """Z = relu(A H W + H V + add + b), dadd = dZ, db = the sum of the rows of dZ; `of` makes A H W, dW and dH.
 
-    Args: of  SpMMFirst, GEMMFirst or GhostsCached; H is None where `of` has the left factor S.
+    Args: of    Own, SpMMFirst, GEMMFirst or GhostsCached, with relu; H is None where `of` has the left factor S.
+          V_FC  weights of the rows of H at the rows of A H, by `own_rows`; None: there is no such product.
     """
 
     @staticmethod
-    def forward(ctx, A, of, H_mF, W_FC, bias_C, relu, add_nC):
-        Z_nC = of.forward(A, H_mF, W_FC, bias_C, relu, _summed(A, add_nC))
+    def forward(ctx, A, of, H_mF, W_FC, V_FC, bias_C, add_nC):
+        relu = of.relu
+        last = (bias_C, relu, _summed(A, add_nC))
+        if V_FC is None:
+            Z_nC = of.forward(A, H_mF, W_FC, *last)
+        elif of.ends_in_gemm:
+            Z_nC = of.forward(A, H_mF, W_FC, None, False, None)
+            gemm(A, own_rows(A, H_mF.detach()), V_FC, Z_nC, bias_C, Z_nC, relu)
+        else:
+            add_nC = DenseRows(own_rows(A, H_mF.detach()), A).times(V_FC)
+            Z_nC = of.forward(A, H_mF, W_FC, bias_C, relu, add_nC)
         ctx.A, ctx.of, ctx.relu_of = A, of, _Once(Z_nC if relu else None)
-        ctx.add_dtype = None if add_nC is None else add_nC.dtype
-        ctx.save_for_backward(H_mF if of.reads_H else None, W_FC)
+        ctx.add_dtype = None if last[2] is None else add_nC.dtype
+        ctx.save_for_backward(H_mF if of.reads_H or V_FC is not None else None, W_FC, V_FC)
         return Z_nC
 
     @staticmethod
     @first_order
     def backward(ctx, G_nC):
-        A, (H_mF, W_FC) = ctx.A, ctx.saved_tensors
-        _, _, needs_H, needs_W, needs_bias, _, needs_add = ctx.needs_input_grad
+        A, of, (H_mF, W_FC, V_FC) = ctx.A, ctx.of, ctx.saved_tensors
+        _, _, needs_H, needs_W, needs_V, needs_bias, needs_add = ctx.needs_input_grad
+        is_ours = is_own(G_nC)
+        Z_nC, dbias_C = ctx.relu_of.take(), None
+        if of.is_one_pass and G_nC.dtype == A.dtype:
+            G_nC = G_nC.contiguous()
+            is_kept = Z_nC is not None and (needs_add or V_FC is not None)
+            dZ_nC = (G_nC if is_ours else A.pool.empty(*G_nC.shape, dtype=G_nC.dtype)) if is_kept else None
+            dH_mF, dW_FC, dbias_C = of.gradients(A, G_nC, H_mF, W_FC, needs_H, needs_W, Z_nC, dZ_nC)
+            dZ_nC = G_nC if dZ_nC is None else dZ_nC
+        else:
+            dZ_nC, dbias_C = through_end(A, G_nC, Z_nC, 1, is_ours)
+            keeps = needs_add or V_FC is not None
+            del G_nC
+            G_nC, dZ_nC = dZ_nC, dZ_nC if keeps else None
+            dH_mF = dW_FC = None
+            if needs_H or needs_W:
+                U_C = of.gradient(A, G_nC)
+                del G_nC  # its buffer may be the next one's
+                dH_mF, dW_FC, _ = of.gradients(A, U_C, H_mF, W_FC, needs_H, needs_W)
+        dV_FC = None
+        if V_FC is not None and (needs_H or needs_V):
+            add_to = own_rows(A, dH_mF) if needs_H else None
+            K = DenseRows(own_rows(A, H_mF.detach()), A)
+            dV_FC = K.gradients(dZ_nC, V_FC if needs_H else None, needs_V, add_to=add_to).weights
+        dH_mF = own(dH_mF) if needs_H else None
+        dadd_nC = dZ_nC.to(ctx.add_dtype) if needs_add else None
+        return None, None, dH_mF, dW_FC, dV_FC, dbias_C if needs_bias else None, dadd_nC
+
+
+class OwnSum(torch.autograd.Function):
+    """Z = relu(A U + own U + b), own a number or a parameter; dU = A' dZ + own dZ, down = sum of dZ U, db = the sum of the rows of dZ.
+
+    U has all own rows; those at the rows of A U are added.
+    """
+
+    @staticmethod
+    def forward(ctx, A, U_mC, own, bias_C, relu):
+        U, factor = _stored(A, U_mC), own.detach() if torch.is_tensor(own) else torch.tensor(float(own))
+        add_nC = A.select(U)
+        if torch.is_tensor(own) or own != 1:
+            add_nC = torch.mul(add_nC, factor, out=A.pool.empty(*add_nC.shape, dtype=add_nC.dtype))
+        Z_nC = A.apply(U, bias_C, relu, A.out_dtype, add_nF=_summed(A, add_nC))
+        ctx.A, ctx.factor, ctx.relu_of = A, factor, _Once(Z_nC if relu else None)
+        ctx.save_for_backward(U_mC if torch.is_tensor(own) else None)
+        return Z_nC
+
+    @staticmethod
+    @first_order
+    def backward(ctx, G_nC):
+        A, factor, (U_mC,) = ctx.A, ctx.factor, ctx.saved_tensors
         is_ours = is_own(G_nC)
         G_nC, dbias_C = through_end(A, G_nC, ctx.relu_of.take(), 1, is_ours)
-        dadd_nC = G_nC.to(ctx.add_dtype) if needs_add else None
-        dH_mF = dW_FC = None
-        if needs_H or needs_W:
-            U_C = ctx.of.gradient(A, G_nC)
-            del G_nC  # its buffer may be the next one's
-            dW_FC = ctx.of.of_weights(A, U_C, H_mF, W_FC) if needs_W else None
-            dH_mF = own(ctx.of.of_rows(A, U_C, W_FC)) if needs_H else None
-        return None, None, dH_mF, dW_FC, dbias_C if needs_bias else None, None, dadd_nC
+        G_nC = _stored(A, G_nC)
+        dU_mC = A.adjoint(G_nC)
+        down = None if U_mC is None else (G_nC.double() * A.select(_stored(A, U_mC))).sum().to(factor.dtype)
+        rows = own_rows(A, dU_mC)
+        if rows is not None:
+            rows.addcmul_(G_nC, factor.to(G_nC.dtype))
+        else:
+            dU_mC.index_add_(0, torch.from_numpy(A.selected).to(A.device), G_nC * factor)
+        return None, own(dU_mC), down, dbias_C if ctx.needs_input_grad[3] else None, None
 
 
-class SpMMFirst:
-    """(A H) W; dW = (A H)' dZ; dH = A' (dZ W'). S is A H where it is known."""
+def own_rows(A, H_mF: torch.Tensor) -> torch.Tensor | None:
+    """Return the rows of H that are those of A H without a copy, as gradients are added to them; None: a copy is needed."""
+    if A.n == A.m:
+        return H_mF if A.selected is None else None
+    return H_mF[: A.n] if A.selects_first else None
 
-    reads_H = False
 
-    def __init__(self, S: DenseRows | SparseRows | None = None):
+class Own:
+    """H W alone, without A; dW = H' dZ; dH = dZ W'. S is H where it is sparse."""
+
+    reads_H = ends_in_gemm = True
+    relu = False
+
+    def __init__(self, S: SparseRows | None = None):
         self.S = S
 
+    @property
+    def is_one_pass(self) -> bool:
+        return self.S is None or not self.S.is_sparse
+
     def forward(self, A, H_mF, W_FC, bias_C, relu, add_nC) -> torch.Tensor:
-        """Return relu((A H) W + add + b)."""
-        self.S = self.S or DenseRows(A.apply(_stored(A, H_mF)), A)
-        return _left(A, self.S, self.S.times, W_FC, bias_C, relu, A.out_dtype, add_nC)
+        """Return relu(H W + add + b)."""
+        S = self.S or DenseRows(_stored(A, H_mF), A)
+        return _left(A, S, S.times, W_FC, bias_C, relu, A.out_dtype, add_nC)
 
     def gradient(self, A, G_nC) -> torch.Tensor:
         """Return what both gradients are made of."""
         return _stored(A, G_nC)
 
-    def of_weights(self, A, G_nC, H_mF, W_FC) -> torch.Tensor:
-        """Return dW."""
-        return _left(A, self.S, self.S.transposed_times, G_nC)
+    def gradients(self, A, G_nC, H_mF, W_FC, needs_H: bool, needs_W: bool, Z_nC=None, dZ_nC=None) -> Gradients:
+        """Return the gradients of H, W and the bias; see DenseRows.gradients."""
+        if not self.is_one_pass:
+            return Gradients(None, _left(A, self.S, self.S.transposed_times, G_nC) if needs_W else None, None)
+        S = DenseRows(_stored(A, H_mF), A)
+        return S.gradients(G_nC, W_FC if needs_H else None, needs_W, Z_nC, dZ_nC)
 
-    def of_rows(self, A, G_nC, W_FC) -> torch.Tensor:
-        """Return dH."""
-        return A.adjoint(_times_transposed(A, G_nC, W_FC))
+
+class SpMMFirst(Own):
+    """(A H) W; dW = (A H)' dZ; dH = A' (dZ W'). S is A H where it is known."""
+
+    reads_H = False
+
+    def forward(self, A, H_mF, W_FC, bias_C, relu, add_nC) -> torch.Tensor:
+        """Return relu((A H) W + add + b)."""
+        self.S = self.S or DenseRows(A.apply(_stored(A, H_mF)), A)
+        return super().forward(A, None, W_FC, bias_C, relu, add_nC)
+
+    def gradients(self, A, G_nC, H_mF, W_FC, needs_H: bool, needs_W: bool, Z_nC=None, dZ_nC=None) -> Gradients:
+        """Return the gradients of H, W and the bias."""
+        if not self.is_one_pass:
+            return super().gradients(A, G_nC, H_mF, W_FC, needs_H, needs_W)
+        dS, dW_FC, dbias_C = self.S.gradients(G_nC, W_FC if needs_H else None, needs_W, Z_nC, dZ_nC)
+        return Gradients(A.adjoint(dS) if needs_H else None, dW_FC, dbias_C)
 
 
-class GEMMFirst:
+class GEMMFirst(Own):
     """A (H W); U = A' dZ; dW = H' U; dH = U W'. S is H where it is sparse."""
 
-    reads_H = True
-
-    def __init__(self, S: SparseRows | None = None):
-        self.S = S
+    ends_in_gemm = is_one_pass = False
 
     def forward(self, A, H_mF, W_FC, bias_C, relu, add_nC) -> torch.Tensor:
         """Return relu(A (H W) + add + b)."""
@@ -121,16 +207,14 @@ class GEMMFirst:
 
     def gradient(self, A, G_nC) -> torch.Tensor:
         """Return U."""
-        return A.adjoint(G_nC)
+        return A.adjoint(_stored(A, G_nC))
 
-    def of_weights(self, A, U_mC, H_mF, W_FC) -> torch.Tensor:
-        """Return dW."""
-        S = self.S or DenseRows(_stored(A, H_mF), A)
-        return _left(A, S, S.transposed_times, U_mC)
-
-    def of_rows(self, A, U_mC, W_FC) -> torch.Tensor:
-        """Return dH."""
-        return _times_transposed(A, U_mC, W_FC)
+    def gradients(self, A, U_mC, H_mF, W_FC, needs_H: bool, needs_W: bool, Z_nC=None, dZ_nC=None) -> Gradients:
+        """Return the gradients of H and W from U."""
+        if self.S is not None:
+            return Gradients(None, _left(A, self.S, self.S.transposed_times, U_mC) if needs_W else None, None)
+        S = DenseRows(_stored(A, H_mF), A)
+        return S.gradients(U_mC, W_FC if needs_H else None, needs_W)
 
 
 class GhostsCached:
@@ -139,7 +223,7 @@ class GhostsCached:
     Nothing is exchanged but, in 1.5D, the sums over a process row of Z and dW. H has no gradient.
     """
 
-    reads_H = False
+    reads_H = ends_in_gemm = is_one_pass = relu = False
 
     def __init__(self, H):
         self.S = H
@@ -158,13 +242,13 @@ class GhostsCached:
         """Return dZ."""
         return _stored(A, G_nC)
 
-    def of_weights(self, A, G_nC, H_mF, W_FC) -> torch.Tensor:
-        """Return dW."""
+    def gradients(self, A, G_nC, H_mF, W_FC, needs_H: bool, needs_W: bool, Z_nC=None, dZ_nC=None) -> Gradients:
+        """Return the gradient of W."""
         dW_FC = torch.zeros(W_FC.shape, dtype=W_FC.dtype, device=G_nC.device)
         for block, U_cC in A.adjoint_columns(G_nC):
             S = self.rows[block.is_ghost]
             dW_FC += _left(A, S, S.transposed_times, U_cC)
-        return share_gradient(A, dW_FC)
+        return Gradients(None, share_gradient(A, dW_FC), None)
 
 
 def may_be_overwritten(Z_nC: torch.Tensor) -> bool:
@@ -213,11 +297,6 @@ class _Once:
             )
         Z_nC, self.Z_nC, self.is_taken = self.Z_nC, None, True
         return Z_nC
-
-
-def _times_transposed(A, G_nC, W_FC):
-    out = A.pool.empty(G_nC.shape[0], W_FC.shape[0], dtype=G_nC.dtype)
-    return gemm(A, G_nC, W_FC.to(G_nC.dtype).t(), out)
 
 
 def _left(A, S, function, *args) -> torch.Tensor:

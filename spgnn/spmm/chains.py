@@ -1,4 +1,4 @@
-"""Chains of products with A: relu(A^j H W + add + b), relu((own I + A) H W + b), and several powers of A side by side.
+"""Chains of products with A: relu(A^j H W + H V + add + b), relu((own I + A) H W + b), and several powers of A side by side.
 
 `A.way` says which product of a chain comes first, and why.
 Shapes: n rows out, m own rows in, F in, C out.
@@ -11,22 +11,24 @@ from collections.abc import Sequence
 import torch
 
 from ..errors import ShapeError, UsageError, check_integer
-from .autograd import Chain, GEMMFirst, GhostsCached, Matmul, SpMMFirst
+from .autograd import Chain, GEMMFirst, GhostsCached, Matmul, Own, OwnSum, SpMMFirst, own_rows
 from .cached_ghosts import reads_fixed_input, times_fixed_input
 from .features import DenseRows, check_factors
 from .fixed_input import cached_product, check_is_held
 
 
-def apply_chain(A, H, W_FC, bias_C=None, relu: bool = False, add_nC=None, power: int = 1) -> torch.Tensor:
-    """Return relu(A^power H W + add + bias) as A.way says."""
-    check_chain(A, H, W_FC, bias_C, add_nC, power)
+def apply_chain(A, H, W_FC, bias_C=None, relu: bool = False, add_nC=None, power: int = 1, V_FC=None) -> torch.Tensor:
+    """Return relu(A^power H W + H V + add + bias) as A.way says; V None: without H V."""
+    check_chain(A, H, W_FC, bias_C, add_nC, power, V_FC)
     way = A.way(H, W_FC.shape[1], power=power)
+    if V_FC is not None and not _is_beside(A, H, add_nC, power, way):
+        Z_nC = dense(A, A.select(H), V_FC, add_nC=add_nC)
+        return apply_chain(A, H, W_FC, bias_C, relu, Z_nC, power)
 
     def run(of, bias_C, relu, add_nC) -> torch.Tensor:
-        Z_nC = Chain.apply(A, of, None if of.S is not None else H, W_FC, bias_C, relu, add_nC)
-        if Z_nC.requires_grad and not relu:
-            Z_nC.unread = Z_nC._version
-        return Z_nC
+        of_H = None if of.S is not None and V_FC is None else H
+        of.relu = relu
+        return _unread(Chain.apply(A, of, of_H, W_FC, V_FC, bias_C, add_nC), relu)
 
     if way.is_cached:
         return run(SpMMFirst(cached_product(A, H, power)), bias_C, relu, add_nC)
@@ -46,6 +48,28 @@ def apply_chain(A, H, W_FC, bias_C=None, relu: bool = False, add_nC=None, power:
     return ended(Z_nC, bias_C, relu, add_nC)
 
 
+def dense(A, H, W_FC, bias_C=None, relu: bool = False, add_nC=None) -> torch.Tensor:
+    """Return relu(H W + add + bias)."""
+    check_factors(H, W_FC)
+    check_bias("dense", W_FC, bias_C)
+    check_is_held(H)
+    of, H = (Own(H), None) if H.is_sparse else (Own(), H)
+    of.relu = relu
+    return _unread(Chain.apply(A, of, H, W_FC, None, bias_C, add_nC), relu)
+
+
+def _is_beside(A, H, add_nC, power: int, way) -> bool:
+    """Return whether H V is made beside A H W, by the same function, whose gradients of H are then one sum."""
+    is_plain = not H.is_sparse and A.dtype != torch.bfloat16 and add_nC is None and power == 1
+    return is_plain and not way.reads_ghosts and own_rows(A, H) is not None
+
+
+def _unread(Z_nC: torch.Tensor, relu: bool) -> torch.Tensor:
+    if Z_nC.requires_grad and not relu:
+        Z_nC.unread = Z_nC._version  # see may_be_overwritten
+    return Z_nC
+
+
 def ended(Z_nC: torch.Tensor, bias_C=None, relu: bool = False, add_nC=None) -> torch.Tensor:
     """Return relu(Z + add + bias)."""
     Z_nC = Z_nC if add_nC is None else Z_nC + add_nC
@@ -53,10 +77,12 @@ def ended(Z_nC: torch.Tensor, bias_C=None, relu: bool = False, add_nC=None) -> t
     return torch.relu(Z_nC) if relu else Z_nC
 
 
-def check_chain(A, H, W_FC, bias_C, add_nC, power: int) -> None:
+def check_chain(A, H, W_FC, bias_C, add_nC, power: int, V_FC=None) -> None:
     """Raise ShapeError or UsageError unless the factors, the bias and what is added fit each other."""
     check_integer("power", power, 1)
     check_factors(H, W_FC)
+    if V_FC is not None and V_FC.shape != W_FC.shape:
+        raise ShapeError(f"V of a chain has shape {tuple(V_FC.shape)}; expected the shape of W, {tuple(W_FC.shape)}")
     check_bias("a chain", W_FC, bias_C)
     if add_nC is not None and add_nC.shape != (A.n, W_FC.shape[1]):
         raise ShapeError(
@@ -76,26 +102,21 @@ def own_chain(A, H, W_FC, own, bias_C=None, relu: bool = False) -> torch.Tensor:
     """Return relu((own I + A) H W + bias); own is a number or a parameter. Rows are multiplied with W once."""
     check_chain(A, H, W_FC, bias_C, None, 1)
     way = A.way(H, W_FC.shape[1])
-    if not H.is_sparse and way.order == "spmm_first":
-        Z_nC = (own * A.select(H) + A @ H) @ W_FC
-    elif H.is_sparse or way.reads_ghosts:
-        return A.chain(H, W_FC, bias_C, relu, own * (A.select(H) @ W_FC))
-    else:
-        U_mC = H @ W_FC
-        Z_nC = own * A.select(U_mC) + A @ U_mC
-    return ended(Z_nC, None if bias_C is None else bias_C.to(Z_nC.dtype), relu)
+    if H.is_sparse or way.reads_ghosts or way.order == "spmm_first":
+        return apply_chain(A, H, W_FC, bias_C, relu, V_FC=own * W_FC)
+    return OwnSum.apply(A, dense(A, H, W_FC), own, bias_C, relu)
 
 
 def powers(A, H, W: Sequence[torch.Tensor], exponents: Sequence[int], combine: str) -> torch.Tensor:
     """Return A^j H W_j for each exponent j, ascending: side by side, or their sum (combine = sum)."""
     check_powers(H, W, exponents, combine)
     if all(A.is_cached(H, j) for j in exponents if j):
-        parts = [A.chain(H, W_j, power=j) if j else A.select(H) @ W_j for j, W_j in zip(exponents, W)]
+        parts = [A.chain(H, W_j, power=j) if j else dense(A, A.select(H), W_j) for j, W_j in zip(exponents, W)]
     elif _powers_first(A, H, W, exponents, combine):
         P, reached, parts = H, 0, []
         for j, W_j in zip(exponents, W):
             P = A.power(P, j - reached) if j > reached else P
-            parts.append((A.select(P) if j == 0 else P) @ W_j)
+            parts.append(dense(A, A.select(P) if j == 0 else P, W_j))
             reached = j
     elif combine == "sum":
         return _horner(A, H, dict(zip(exponents, W)))
@@ -135,11 +156,11 @@ def _horner(A, H, W: dict[int, torch.Tensor]) -> torch.Tensor:
     """Return sum over j of A^j H W_j = H W_0 + A (H W_1 + A (H W_2 + ...)), by Horner's scheme."""
     J = max(W)
     is_known = reads_fixed_input(A, H)  # then the chain has A H W without an exchange
-    Z_nC = A.chain(H, W[J]) if is_known else H @ W[J]
+    Z_nC = A.chain(H, W[J]) if is_known else dense(A, H, W[J])
     for j in reversed(range(J)):
         Z_nC = Z_nC if is_known and j == J - 1 else A @ Z_nC
         if j in W:
-            Z_nC = Z_nC + (A.select(H) if j == 0 else H) @ W[j]
+            Z_nC = dense(A, A.select(H) if j == 0 else H, W[j], add_nC=Z_nC)
     return Z_nC
 
 
@@ -148,9 +169,9 @@ def _narrowing(A, H, W: list[torch.Tensor], exponents: Sequence[int]) -> list[to
     parts, widths = [], [W_j.shape[1] for W_j in W]
     first = int(reads_fixed_input(A, H))
     if first and exponents[0] == 0:
-        parts.append(A.select(H) @ W.pop(0))
+        parts.append(dense(A, A.select(H), W.pop(0)))
     W_FC = torch.cat(W, dim=1)
-    T = A.chain(H, W_FC) if first else H @ W_FC
+    T = A.chain(H, W_FC) if first else dense(A, H, W_FC)
     for j in range(first, exponents[-1] + 1):
         T = A @ T if j > first else T
         if j in exponents:

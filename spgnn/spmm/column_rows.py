@@ -12,7 +12,7 @@ import torch
 
 from ..errors import UsageError
 from .backward import first_order
-from .features import DenseRows, SparseRows
+from .features import DenseRows, SparseRows, gemm
 from .ghosts import rounded
 from .kernels.backend import kernels_of
 from .kernels.buffers import sum_dtype
@@ -70,7 +70,8 @@ class Linear(torch.autograd.Function):
 
             def rows_of(is_ghost: bool) -> torch.Tensor:
                 G_cC = G_tC[A.m :] if is_ghost else G_tC[: A.m]
-                return G_cC.to(sum_dtype(A.dtype)) @ W_FC.to(sum_dtype(A.dtype)).t()
+                G_cC = G_cC.to(sum_dtype(A.dtype))
+                return gemm(A, G_cC, W_FC.t(), A.pool.empty(len(G_cC), W_FC.shape[0], dtype=G_cC.dtype))
 
             dH_mF = A.add_columns(rows_of, A.dtype)
         if ctx.needs_input_grad[3]:

@@ -327,12 +327,12 @@ class DryView(LayerView):
             self._record(H.shape[1], "cached")
         return super().power(H, j)
 
-    def chain(self, H, W_FC, bias_C=None, relu: bool = False, add=None, power: int = 1) -> torch.Tensor:
+    def chain(self, H, W_FC, bias_C=None, relu: bool = False, add=None, power: int = 1, V_FC=None) -> torch.Tensor:
         way, record, shape = self.way(H, W_FC.shape[1], power=power), self.operator.record, tuple(W_FC.shape)
         record.chain = (way.order, shape, way.reason)
         if way.is_cached:
             self._record(shape[0], "cached")
-        return super().chain(H, W_FC, bias_C, relu, add, power)
+        return super().chain(H, W_FC, bias_C, relu, add, power, V_FC)
 
     def attend(self, X, left_DK, *args, **options) -> torch.Tensor:
         self._record(X.shape[1], "attend", heads=left_DK.shape[1])

@@ -5,6 +5,8 @@ Shapes: n own rows, F features, C outputs.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import scipy.sparse as sp
 import torch
@@ -15,8 +17,6 @@ from .kernels.backend import kernels_of, kernels_on
 from .kernels.buffers import BufferPool, sum_dtype
 from .kernels.csr import LocalCSR
 from .timing import GEMM
-
-CHUNK = 1 << 15  # rows of S' G that are multiplied at once in bfloat16: a block of both stays in cache
 
 
 class RowsTimes(torch.autograd.Function):
@@ -39,10 +39,19 @@ def check_factors(H, W_FC) -> None:
         raise ShapeError(f"H W of shapes {tuple(H.shape)} and {tuple(W_FC.shape)}; expected (m, F) and (F, C)")
 
 
-def gemm(A, a_nF: torch.Tensor, b_FC: torch.Tensor, out_nC=None, bias_C=None) -> torch.Tensor:
-    """Return a b (+ bias), in out where it is given, as an operation of A."""
+def gemm(A, a_nF: torch.Tensor, b_FC: torch.Tensor, out_nC, bias_C=None, add_nC=None, relu=False) -> torch.Tensor:
+    """Return out = relu(a b (+ add) (+ bias)), as an operation of A; add may be out."""
     with A.ops.span(GEMM, flops=2 * a_nF.shape[0] * a_nF.shape[1] * b_FC.shape[1]):
-        return torch.mm(a_nF, b_FC, out=out_nC) if bias_C is None else torch.addmm(bias_C, a_nF, b_FC, out=out_nC)
+        kernels_of(out_nC).gemm(a_nF, b_FC, out_nC, bias_C, add_nC, relu, A.threads)
+    return out_nC
+
+
+class Gradients(NamedTuple):
+    """Of relu(S W + b): of S, W and b, None where they are not made."""
+
+    rows: torch.Tensor | None
+    weights: torch.Tensor | None
+    bias: torch.Tensor
 
 
 class DenseRows:
@@ -67,10 +76,7 @@ class DenseRows:
         S, pool = self.tensor, self.A.pool
         Z = pool.empty(S.shape[0], W_FC.shape[1], dtype=S.dtype)
         if S.dtype != torch.bfloat16:
-            gemm(self.A, S, W_FC, Z, bias_C if add_nC is None else add_nC)
-            if add_nC is not None and bias_C is not None:
-                Z += bias_C
-            return Z.relu_() if relu else Z
+            return gemm(self.A, S, W_FC, Z, bias_C, add_nC, relu)
         gemm(self.A, S, W_FC.to(S.dtype), Z)
         if add_nC is not None:
             total = pool.copy(Z, sum_dtype(S.dtype)).add_(add_nC)
@@ -86,13 +92,22 @@ class DenseRows:
 
     def transposed_times(self, G_nC) -> torch.Tensor:
         """Return S' G (F, C), the gradient of W."""
-        S = self.tensor
-        if S.dtype != torch.bfloat16:
-            return gemm(self.A, S.t(), G_nC)
-        total = torch.zeros(S.shape[1], G_nC.shape[1], dtype=sum_dtype(S.dtype), device=S.device)
-        for S_chunk, G_chunk in zip(S.split(CHUNK), G_nC.split(CHUNK)):
-            total += gemm(self.A, S_chunk.t(), G_chunk)
-        return total
+        return self.gradients(G_nC).weights
+
+    def gradients(self, G_nC, W_FC=None, needs_W: bool = True, Z_nC=None, masked_nC=None, add_to=None) -> Gradients:
+        """Return dZ W' (W None: not made), S' dZ and the column sums of dZ, in one pass over G; dZ = G where Z > 0, or G.
+
+        Args: masked_nC  where dZ is kept, may be G; add_to: a tensor that dZ W' is added to.
+        """
+        S, A = self.tensor, self.A
+        (n, F), C = S.shape, G_nC.shape[1]
+        dS = add_to if W_FC is None or add_to is not None else A.pool.empty(n, F, dtype=G_nC.dtype)
+        dW = torch.empty(F, C, dtype=sum_dtype(S.dtype), device=S.device) if needs_W else None
+        with A.ops.span(GEMM, flops=2 * n * F * C * ((dS is not None) + needs_W)):
+            sums = kernels_of(G_nC).gemm_adjoint(
+                G_nC, S, W_FC, dS, dW, (Z_nC, masked_nC), add_to is not None, A.threads
+            )
+        return Gradients(dS, dW, sums)
 
 
 class SparseRows:

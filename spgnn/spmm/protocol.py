@@ -54,6 +54,7 @@ class SpMM(Protocol):
     sent_so_far: int  # bytes, on this rank
     selected: np.ndarray | None  # rows of H that are rows of A H; None: all
     row_sum: Any  # RowSum that adds up partial results of a process row; None in 1D
+    selects_first: bool  # `select` gives the first rows of H, where it does not give all
     holds_own: bool  # this rank multiplies with its own columns: in 1.5D one rank of a process row does
 
     def apply(
@@ -92,6 +93,7 @@ class Operator:
     """Base of operators. The calls of layers on the operator itself are those of `at()`, outside of layers."""
 
     name, order, threads, sent_so_far, holds_own = "A", "auto", 0, 0, True
+    selects_first = False  # where `select` gives a copy of some rows, not the first ones
     row_sum = selected = None
     device, ops = torch.device("cpu"), Operations()
     fixed_input: FixedInput | None = None
@@ -170,6 +172,7 @@ class Operator:
 
 CALLS = {
     "chain",
+    "dense",
     "own_chain",
     "powers",
     "power",

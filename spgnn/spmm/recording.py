@@ -18,7 +18,7 @@ from .kernels.buffers import sum_dtype
 from .place import Place
 from .shapes import Shaped
 
-FIRST = 20_000  # the least number of rows: more than most weights have, fewer than a chunk of features.CHUNK
+FIRST = 20_000  # the least number of rows: more than most weights have, fewer than a chunk of torch_dense.CHUNK
 
 aten = torch.ops.aten
 GEMMS = {aten.mm, aten.addmm, aten.bmm, aten.baddbmm}

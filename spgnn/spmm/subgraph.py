@@ -98,6 +98,7 @@ class SubgraphSpMM(Operator):
     A = property(lambda self: self.block.csr(self.name), doc="The block as a LocalCSR.")
     work = property(lambda self: (self.block.shape, self.A.nnz), doc="(n, m) and nonzeros: what products take.")
 
+    selects_first = True
     edge_attr = cached_property(lambda self: _refuse_attributes(self.block.label))
 
     def with_norm(self, how: Norm | None) -> SubgraphSpMM:

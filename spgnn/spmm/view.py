@@ -20,7 +20,7 @@ from . import edge_words
 from .attention import Attend, Attend2, attended, check_heads, scores_of
 from .autograd import Matmul
 from .cached_ghosts import cached_ghosts, reads_fixed_input, times_fixed_input
-from .chains import apply_chain, check_bias, own_chain, powers
+from .chains import apply_chain, check_bias, dense, own_chain, powers
 from .column_rows import ColumnRows, Linear, tensor_of
 from .dropout import Key, check_rate, dropout, dropped_of, nth_key
 from .end import NO_END, end
@@ -118,9 +118,13 @@ class LayerView:
         """Return whether A^power H is cached: it is made now where H is X and may be cached. Collective at first."""
         return cached_product(self, H, power) is not None
 
-    def chain(self, H, W_FC, bias_C=None, relu: bool = False, add=None, power: int = 1) -> torch.Tensor:
-        """Return relu(A^power H W + add + b), (n, C), the cheaper product first; add (n, C) has a gradient, too."""
-        return apply_chain(self, H, W_FC, bias_C, relu, add, power)
+    def chain(self, H, W_FC, bias_C=None, relu: bool = False, add=None, power: int = 1, V_FC=None) -> torch.Tensor:
+        """Return relu(A^power H W + H V + add + b), (n, C), the cheaper product first; add (n, C) has a gradient, too."""
+        return apply_chain(self, H, W_FC, bias_C, relu, add, power, V_FC)
+
+    def dense(self, H, W_FC, bias_C=None, relu: bool = False, add=None) -> torch.Tensor:
+        """Return relu(H W + add + b) of the rows of H, which need not be all; add has the shape of H W."""
+        return dense(self, H, W_FC, bias_C, relu, add)
 
     def own_chain(self, H, W_FC, own, bias_C=None, relu: bool = False) -> torch.Tensor:
         """Return relu((own I + A) H W + b), (n, C), the cheaper product first; own is a number or a parameter."""
@@ -158,12 +162,11 @@ class LayerView:
         check_factors(H, W_FC)
         check_bias("linear", W_FC, bias_C)
         check_is_held(H)
-        act = "relu" if relu else "none"
         is_narrow = W_FC.shape[0] < W_FC.shape[1] and not H.is_sparse
         if is_narrow or reads_fixed_input(self, H):
             X_tC = ColumnRows(Linear.apply(self, H, cached_ghosts(self, H), W_FC, bias_C))
-            return X_tC.map(lambda X_tC: end(self, X_tC, act=act))
-        return end(self, H @ W_FC, bias_C, act)
+            return X_tC.map(lambda X_tC: end(self, X_tC, act="relu" if relu else "none"))
+        return self.dense(H, W_FC, bias_C, relu)
 
     def attend(
         self, X, left_DK: torch.Tensor, right_DK: torch.Tensor, slope: float = 0.2, rate: float = 0.0, draw: int = 1,

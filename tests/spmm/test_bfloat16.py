@@ -12,7 +12,7 @@ from spgnn.dist.headers import as_array
 from spgnn.errors import ShapeError
 from spgnn.spmm import features as rows
 from spgnn.spmm.exchange.exchange_plan import Selection
-from spgnn.spmm.kernels import _kernels
+from spgnn.spmm.kernels import _kernels, torch_dense
 from spgnn.spmm.kernels.buffers import BufferPool, array_of
 from spgnn.spmm.kernels.csr import LocalCSR
 from spgnn.spmm.timing import Operations
@@ -138,7 +138,7 @@ def test_types_that_do_not_fit_are_refused():
 
 
 def test_dense_and_sparse_rows_times_weights_in_bfloat16_and_their_gradients(monkeypatch):
-    monkeypatch.setattr(rows, "CHUNK", 7)  # several chunks, the last one short
+    monkeypatch.setattr(torch_dense, "CHUNK", 7)  # several chunks, the last one short
     layout = SimpleNamespace(pool=BufferPool(), ops=Operations(), threads=1)
     S = random_csr(30, 20, 0.5)
     W, bias, G = torch.randn(20, 5), torch.randn(5), torch.randn(30, 5).bfloat16()

@@ -12,12 +12,13 @@ from ...errors import UsageError, nearest
 from .buffers import sum_dtype
 from .cpu import HostKernels
 from .edge_kernels import NullEdges
+from .torch_dense import TorchDense
 
 if TYPE_CHECKING:
     from .cuda import CudaKernels
 
 
-class NullKernels(NullEdges):
+class NullKernels(NullEdges, TorchDense):
     """The kernels of the meta device, whose tensors have shapes and no memory: nothing is written."""
 
     def prepare(self, A) -> None:

@@ -10,11 +10,12 @@ import torch
 
 from . import _kernels  # after torch: both then share one OpenMP library
 from .attention_kernels import HostAttention
-from .buffers import array_of, sum_dtype
+from .buffers import array_of, arrays, sum_dtype
 from .edge_kernels import HostEdges
 from .slices import multiply_slices, slice_width
 from .tile_rule import is_wide
 from .tiles import Passes, cut
+from .torch_dense import TorchDense
 
 FUNCTIONS = (
     "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "erf", "erfc", "erfinv", "exp", "exp2", "expm1", "floor",
@@ -53,7 +54,7 @@ def _tiled(A, X: np.ndarray, dtype: torch.dtype) -> Passes | None:
     return A.tiled
 
 
-class HostKernels(HostAttention, HostEdges):
+class HostKernels(HostAttention, HostEdges, TorchDense):
     """Kernels on the memory of this process; out is written in place."""
 
     def prepare(self, A) -> None:
@@ -81,6 +82,26 @@ class HostKernels(HostAttention, HostEdges):
         """out = G act'(Z), H = act(Z), see `finish` (H None: nothing is written); return the column sums, (C,)."""
         H, out = (None, None) if H_nC is None else (array_of(H_nC), array_of(out_nC))
         return torch.from_numpy(_kernels.mask_sum(array_of(G_nC), H, out, act, threads)).to(sum_dtype(G_nC.dtype))
+
+    def gemm(self, X_nF, W_FC, out_nC, bias_C=None, add_nC=None, relu=False, threads: int = 0) -> None:
+        """out = relu(X W (+ add) (+ bias)); add may be out."""
+        if X_nF.dtype == torch.bfloat16:
+            super().gemm(X_nF, W_FC, out_nC, bias_C, add_nC, relu, threads)
+            return
+        is_turned = not W_FC.is_contiguous() and W_FC.t().is_contiguous()
+        W_FC = W_FC.detach().t() if is_turned else W_FC.detach().contiguous()
+        _kernels.gemm(*arrays(X_nF.contiguous(), W_FC, out_nC), is_turned, *arrays(bias_C, add_nC), relu, threads)
+
+    def gemm_adjoint(
+        self, G_nC, X_nF, W_FC, dX_nF, dW_FC, through=(None, None), adds=False, threads: int = 0
+    ) -> torch.Tensor:
+        """dX (+)= dZ W', dW = X' dZ; return the column sums of dZ, see TorchDense. One pass over G."""
+        if G_nC.dtype == torch.bfloat16:
+            return super().gemm_adjoint(G_nC, X_nF, W_FC, dX_nF, dW_FC, through, adds, threads)
+        X_nF = None if dW_FC is None else X_nF.contiguous()
+        W_FC = None if dX_nF is None else W_FC.contiguous()
+        factors = arrays(G_nC, *through, X_nF, W_FC, dX_nF)
+        return torch.from_numpy(_kernels.gemm_adjoint(*factors, adds, *arrays(dW_FC), True, threads)).to(G_nC.dtype)
 
     def finish(self, Z_nC, out_nC, bias_C=None, act: int = 0, threads: int = 0) -> None:
         """out = act(Z (+ bias)), act the place in ENDS: 1 is ReLU; rounded to the type of out, which may be Z."""

@@ -26,7 +26,8 @@ T* kept(int64_t size) {
 }
 
 template <class T>
-const T* matrix_or_null(const py::object& X, int64_t rows, int64_t columns, const char* message, T** writable = nullptr) {
+const T* matrix_or_null(const py::object& X, int64_t rows, int64_t columns, const char* message,
+                        T** writable = nullptr) {
     if (X.is_none()) return nullptr;
     auto array = exactly<T>(X);
     require(has_shape(array, rows, columns), message);
@@ -75,8 +76,7 @@ py::object gemm_adjoint(const Array<T>& G, const py::object& Z, const py::object
     require(G.ndim() == 2, "gemm_adjoint: G must be a matrix");
     const int64_t n = G.shape(0), m = G.shape(1);
     const py::object& of_k = W.is_none() ? X : W;
-    require(!of_k.is_none(), "gemm_adjoint: X or W must be there");
-    const int64_t k = exactly<T>(of_k).shape(W.is_none() ? 1 : 0);
+    const int64_t k = of_k.is_none() ? 0 : exactly<T>(of_k).shape(W.is_none() ? 1 : 0);
     GemmAdjoint<T> p{G.data(), nullptr, nullptr, nullptr, nullptr, k, m, nullptr, adds};
     p.Z = matrix_or_null<T>(Z, n, m, "gemm_adjoint: Z must have the shape of G");
     matrix_or_null<T>(masked, n, m, "gemm_adjoint: masked must have the shape of G", &p.masked);
@@ -94,7 +94,8 @@ py::object gemm_adjoint(const Array<T>& G, const py::object& Z, const py::object
     {
         py::gil_scoped_release unlocked;
         const int64_t size = total ? ON(isa, gradient_size<T>(k, m)) : 0;
-        const int64_t most = std::max<int64_t>(1, std::min(SEGMENTS, MOST_BYTES / std::max<int64_t>(1, size * sizeof(T))));
+        const int64_t most =
+            std::max<int64_t>(1, std::min(SEGMENTS, MOST_BYTES / std::max<int64_t>(1, size * sizeof(T))));
         const int64_t segments = std::max<int64_t>(1, std::min(most, n / LEAST_ROWS));
         const int64_t of_packed = p.dX ? ON(isa, packed_size<T>(m, k)) : 0, of_rows = ON(isa, gradient_scratch<T>(m));
         T* const packed = kept<T>(of_packed + segments * (size + of_rows));

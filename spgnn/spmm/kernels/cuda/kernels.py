@@ -13,6 +13,7 @@ import torch
 from ....errors import ShapeError
 from ..buffers import sum_dtype
 from ..edge_kernels import RefusedEdges
+from ..torch_dense import TorchDense
 from .launcher import Launcher
 from .work_items import JOIN, WARP, RowPlan, chunk_rows, common_pack, launches, row_block, row_plan, tiling
 
@@ -24,7 +25,7 @@ FORMATS = {"bfloat16": 0, "float16": 1, "int8": 2}
 ACCUMULATE, RELU = 1, 2
 
 
-class CudaKernels(RefusedEdges):
+class CudaKernels(RefusedEdges, TorchDense):
     """Kernels of one device; out is written in place. Launches are asynchronous, on the launcher's stream.
 
     Arrays of a matrix are copied to the device when first used, and kept while the matrix is.

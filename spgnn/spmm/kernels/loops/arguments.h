@@ -49,7 +49,7 @@ struct GemmAdjoint {
     const T* X;
     const T* W;  // W' packed
     int64_t k, m;
-    T* dX;  // null: not made
+    T* dX;      // null: not made
     bool adds;  // to what is in dX
 };
 

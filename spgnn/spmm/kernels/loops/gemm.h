@@ -13,10 +13,12 @@ template <class T>
 struct Shape {
     typedef Lanes<T, SPGNN_BYTES> V;
     static constexpr int LANES = V::count;
-    static constexpr int MOST = SPGNN_BYTES == 64 ? 4 : 2;  // vectors of a panel: with ROWS or COLUMNS, what registers hold
-    static constexpr int ROWS = 6;                          // of X W, side by side
-    static constexpr int COLUMNS = 4;                       // of X' G, side by side
-    static constexpr int64_t CHUNK = 96, DEEP = 512;  // rows that stay in the second cache; numbers of one of them at once
+    static constexpr int MOST =
+        SPGNN_BYTES == 64 ? 4 : 2;     // vectors of a panel: with ROWS or COLUMNS, what registers hold
+    static constexpr int ROWS = 6;     // of X W, side by side
+    static constexpr int COLUMNS = 4;  // of X' G, side by side
+    static constexpr int64_t CHUNK = 96,
+                             DEEP = 512;  // rows that stay in the second cache; numbers of one of them at once
     static_assert(CHUNK % ROWS == 0, "all but the last rows of a matrix are in tiles of ROWS");
     static int64_t padded(int64_t m) { return (m + LANES - 1) / LANES * LANES; }
 };

@@ -55,3 +55,36 @@ print(list(isolated(lambda key: ({case} if key == 1 else None) or dict(key=key),
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60).stdout
     assert "(0, {'key': 0})" in printed and "(2, {'key': 2})" in printed
     assert outcome in printed or case == "None" and "(1, {'key': 1})" in printed
+
+
+def test_an_array_whose_last_byte_does_not_fit_onto_the_disk_is_a_resource_error():
+    """In a process of its own, whose files have at most 287 bytes: the array takes 288."""
+    code = """import resource, signal, tempfile, numpy as np
+from pathlib import Path
+from spgnn.experiment.checkpoint import write_array
+resource.setrlimit(resource.RLIMIT_FSIZE, (287, 287)), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+with tempfile.TemporaryDirectory() as folder:
+    write_array(Path(folder) / "x.npy", np.arange(20))"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert "ResourceError" in done.stderr and "File too large" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc/hostname"])
+def test_a_sealed_manifest_that_names_a_file_elsewhere_is_refused(tmp_path, name):
+    from spgnn.errors import CheckpointError
+    from spgnn.experiment.checkpoint import read_manifest, write_manifest
+
+    (folder := tmp_path / "epoch-000001").mkdir()
+    write_manifest(folder, 1, {name: {"bytes": 1, "sha256": "0" * 64}}, {})
+    with pytest.raises(CheckpointError, match="expected files of its own folder"):
+        read_manifest(folder)
+
+
+def test_a_name_with_a_line_break_and_long_options_are_refused(tmp_path, capsys):
+    from spgnn.cli import main
+
+    assert main(["info", "a\nspgnn: error: fake"]) == 2
+    assert "spgnn: error: fake" not in capsys.readouterr().err.splitlines()
+    (tmp_path / "c.toml").write_text("a." * 100_000 + "b = 1")
+    assert main(["train", "sbm", "--config", str(tmp_path / "c.toml")]) == 3
+    assert "options at most 32,768" in capsys.readouterr().err

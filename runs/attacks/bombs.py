@@ -33,7 +33,8 @@ def attack(seed: int, amount: int):
 
 def use(home: Path, amount: int, name: str, write, words: list[str], codes, limit_mb=MEMORY_MB) -> dict:
     """Write one bomb and run the command that reads it, in a copy of the folder."""
-    shutil.copytree(home, work := home.parent / "work")
+    shutil.rmtree(work := home.parent / "work", ignore_errors=True)  # of a case that did not end
+    shutil.copytree(home, work)
     os.chdir(work)
     try:
         write(amount)

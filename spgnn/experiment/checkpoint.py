@@ -101,7 +101,9 @@ def read_manifest(folder: Path) -> dict:
     if not is_sealed(manifest) or ("files" in manifest and "sha256" not in manifest):
         raise CheckpointError(f"{folder / MANIFEST}: does not have the SHA-256 that it was written with")
     check_types(folder / MANIFEST, manifest, KEYS, CheckpointError)
-    for entry in (manifest.get("files") or {}).values():
+    for name, entry in (manifest.get("files") or {}).items():
+        if Path(name).name != name:
+            raise CheckpointError(f"{folder / MANIFEST}: names {name!r}; expected files of its own folder")
         check_types(folder / MANIFEST, entry if isinstance(entry, dict) else {}, OF_A_FILE, CheckpointError)
     if (epoch := manifest.get("epoch")) is not None and folder.name != name_of(epoch):
         raise CheckpointError(f"{folder / MANIFEST}: is the manifest of epoch {epoch}; expected that of {folder.name}")

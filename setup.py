@@ -67,7 +67,6 @@ EXTENSIONS = {
     "samplers._samplers": units(
         "samplers", "draws+frontier+shadow:12 induce+operators+blocks+samplers:14", "-O3", *REPEATABLE[1:]
     ),
-    "_pages": units("native", "pages:3", "-O2", "-pthread"),
     "data._text": units("data", "text:5", "-O2"),
     "partition._loops": units("partition", "loops:11", "-O2", "-pthread"),
     "partition.refine._volume": units("partition/refine/volume", "volume:12", "-O3", "-pthread", *REPEATABLE[1:]),

@@ -13,11 +13,6 @@ from collections import Counter
 from collections.abc import Iterable
 from fractions import Fraction
 
-try:
-    from . import _pages
-except ImportError:  # extensions that were compiled before this one was: nothing is kept
-    _pages = None
-
 # NumPy parses the headers of .npy files by `ast`, which CPython 3.11 may fail to do in two threads at once (SystemError).
 NPY_HEADERS = threading.Lock()
 
@@ -86,26 +81,13 @@ def rss_bytes() -> int:
 
 
 def give_back_memory() -> None:
-    """Give what glibc's allocator and `keep_memory` keep of freed memory back to the system.
+    """Give what the allocator keeps of freed memory back to the system, where it is glibc's.
 
     Arrays under 32 MB, once freed, stay with the process: after a set-up that makes many of them, that is
     tens of megabytes on top of what training takes.
     """
-    if _pages is not None:
-        _pages.give_back()
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def keep_memory() -> None:
-    """Give free memory back, then keep the pages of torch's tensors of 8 MB and more once they are freed, on Linux.
-
-    By default such a tensor is mapped, faulted in page by page and unmapped at each use. An epoch frees
-    what the next one takes: what is kept is at most what tensors took at once, until `give_back_memory`.
-    """
-    give_back_memory()
-    if _pages is not None:
-        _pages.keep()
 
 
 def memory_bytes() -> int:

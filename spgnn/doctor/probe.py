@@ -23,6 +23,7 @@ from ..distgraph import distribute
 from ..graph import Graph
 from ..layers import GCN, Stack
 from ..machine import cache_bytes, memory_bytes, rss_bytes
+from ..spmm.kernels.backend import kernels_of
 from ..spmm.kernels.buffers import BufferPool
 from ..spmm.kernels.csr import LocalCSR
 from ..training import Trainer
@@ -63,7 +64,7 @@ def gemm_rate(
     """Return the flop/s of (n, F) (F, F), without the passes over memory that gemm_seconds adds. Collective."""
     A, W = torch.ones(n, F, dtype=dtype), torch.ones(F, F, dtype=dtype)
     out = torch.empty(n, F, dtype=dtype)
-    seconds = _seconds(comm, lambda: torch.mm(A, W, out=out), repeat)
+    seconds = _seconds(comm, lambda: kernels_of(out).gemm(A, W, out), repeat)
     return n * gemm_flops(F, F) / max(seconds - 2 * n * F * dtype.itemsize / stream, seconds / 2)
 
 

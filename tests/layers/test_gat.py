@@ -116,3 +116,21 @@ def test_in_bfloat16_it_is_near_that_in_float32(comm):
         dgraph = distribute(graph, comm, method="random", dtype=dtype, replication=c)
         losses.append(Trainer(MODELS["v1"](), dgraph, TrainConfig(split="given", prune="never")).step(1))
     assert abs(losses[1] - losses[0]) <= 0.02 * losses[0]
+
+
+@pytest.mark.parametrize("attention", ["v1", "v2"])
+@pytest.mark.parametrize("scale", [1e5, 1e30])
+def test_gradients_of_very_large_scores_are_no_larger_than_they_can_be(attention, scale):
+    """A share alpha that is made again in backward is at most 1, however the scores were rounded."""
+    dgraph = distribute(random_graph(n=24, edges=70, use="directed"), SelfCommunicator(), dtype=torch.float64)
+    layer = GAT(6, 4, 2, attention, bias=False).double()
+    with torch.no_grad():
+        for weights in (layer.left_DK, layer.right_DK) if attention == "v1" else (layer.a_DK,):
+            weights.mul_(scale)
+    X = dgraph.X.clone().requires_grad_()
+    Z = Stack(layer)(dgraph.A, X)
+    G = torch.ones_like(Z)
+    Z.backward(G)
+    x, degree = (X.detach() @ layer.W_FC.detach()).abs().max(), 24
+    of_shares = degree * float(x) * scale * 24  # alpha (dot - sum) at most 2 x of each of 24 rows, times a weight
+    assert torch.isfinite(X.grad).all() and X.grad.abs().max() <= 4 * of_shares

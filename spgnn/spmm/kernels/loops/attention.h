@@ -373,7 +373,7 @@ static void adjoint_rows(Heads<KT> h, const AttendAdjoint<SX>& p, double* sums, 
                         return gathered<KT, SPGNN_BYTES, T>(record + which * KT + v % KT, of.here + q / KT, 3 * KT);
                     };
                     const auto s = part(0) + of_columns<V, KT>(mine, v);
-                    const auto alpha = exp_of<T, SPGNN_BYTES>((s > zero ? s : s * slope) - part(1));
+                    const auto alpha = alpha_of<T>((s > zero ? s : s * slope) - part(1));
                     const auto m = p.drop.is_on ? in_pieces<KT, SPGNN_BYTES>(mask + q) : one;
                     const auto de = alpha * (m * in_pieces<KT, SPGNN_BYTES>(dots + q) - part(2));
                     V::store(w + q, alpha * m);
@@ -388,7 +388,7 @@ static void adjoint_rows(Heads<KT> h, const AttendAdjoint<SX>& p, double* sums, 
                         w[i * h.stride() + k] = (s > 0 ? s : s * p.slope) - of_row[h.K()];
                     }
                 each_vector<KT, T>(h, n, [&](int64_t q, int64_t) __attribute__((always_inline)) {
-                    V::store(w + q, exp_of<T, SPGNN_BYTES>(V::load(w + q)));
+                    V::store(w + q, alpha_of<T>(V::load(w + q)));
                 });
                 std::fill_n(du, h.stride(), T(0));
                 for (int64_t i = 0; i < n; ++i)

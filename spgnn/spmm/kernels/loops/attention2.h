@@ -131,7 +131,7 @@ static void adjoint2_rows(Heads<KT> h, const Attend2Adjoint<SX>& p, double* da, 
                         else
                             return of_columns<V, KT>(record + which * KT, v);
                     };
-                    const auto alpha = exp_of<T, SPGNN_BYTES>(in_pieces<KT, SPGNN_BYTES>(w + q) - part(0));
+                    const auto alpha = alpha_of<T>(in_pieces<KT, SPGNN_BYTES>(w + q) - part(0));
                     const auto m = p.drop.is_on ? in_pieces<KT, SPGNN_BYTES>(mask + q) : V::all(T(1));
                     V::store(de + q, alpha * (m * in_pieces<KT, SPGNN_BYTES>(dots + q) - part(1)));
                     V::store(w + q, alpha * m);
@@ -141,7 +141,7 @@ static void adjoint2_rows(Heads<KT> h, const Attend2Adjoint<SX>& p, double* da, 
                 for (int64_t i = 0; i < n; ++i)
                     for (int64_t k = 0; k < K; ++k) w[i * h.stride() + k] -= of_row(i)[k];
                 each_vector<KT, T>(h, n, [&](int64_t q, int64_t) __attribute__((always_inline)) {
-                    V::store(w + q, exp_of<T, SPGNN_BYTES>(V::load(w + q)));
+                    V::store(w + q, alpha_of<T>(V::load(w + q)));
                 });
                 for (int64_t i = 0; i < n; ++i)
                     for (int64_t k = 0; k < K; ++k) {

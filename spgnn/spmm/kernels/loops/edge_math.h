@@ -91,6 +91,13 @@ static inline __attribute__((always_inline)) typename Lanes<T, BYTES>::reg exp_o
     return given < least ? zero : p;
 }
 
+// exp(e - L), a share of a sum of which L is the logarithm, so at most 1: e was rounded once more than L.
+template <class T>
+static inline __attribute__((always_inline)) typename Lanes<T, SPGNN_BYTES>::reg alpha_of(
+    typename Lanes<T, SPGNN_BYTES>::reg x) {
+    return exp_of<T, SPGNN_BYTES>(x > 0 ? typename Lanes<T, SPGNN_BYTES>::reg{} : x);
+}
+
 // ln(x) of a normal x > 0 in every lane; NaN stays. x = 2^k m, m near 1, ln m = 2 artanh((m - 1) / (m + 1)) as a
 // series.
 template <class T, int BYTES>

@@ -1,7 +1,12 @@
-"""Partition folders as earlier versions wrote them."""
+"""Partition folders as earlier versions wrote them, and with changes that their manifests know of."""
 
+import hashlib
 import json
 from pathlib import Path
+
+import numpy as np
+
+from spgnn.data.manifest import seal
 
 
 def as_version_1(folder: Path) -> None:
@@ -24,3 +29,19 @@ def without_digests(folder: Path) -> None:
         entry.pop("sha256", None)
     manifest.pop("sha256", None)
     (folder / "manifest.json").write_text(json.dumps(manifest | {"version": 2}))
+
+
+def resealed(folder, edit):
+    """Change the manifest, and give it the seal of what it then says."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    edit(manifest)
+    (folder / "manifest.json").write_text(json.dumps(seal(manifest)))
+
+
+def replaced(folder, name, change):
+    """Replace an array of part 1, and describe it in the manifest as it then is."""
+    path = folder / "part-00001" / f"{name}.npy"
+    np.save(path, change(np.load(path)))
+    array, sha = np.load(path), hashlib.sha256(path.read_bytes()).hexdigest()
+    entry = {"dtype": array.dtype.str, "shape": array.shape, "sha256": sha}
+    resealed(folder, lambda manifest: manifest["parts"][1].update({name: entry}))

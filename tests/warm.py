@@ -47,7 +47,8 @@ os.kill(os.getpid(), -status) if status < 0 else os._exit(status)
 def warm_python(folder: Path) -> Iterator[str]:
     """Yield the path of a python in a folder; its server ends with the block."""
     address, client = str(folder / "server"), folder / "python"
-    client.write_text(CLIENT.format(python=sys.executable, address=address))
+    python = os.path.realpath("/proc/self/exe")  # no client of another server
+    client.write_text(CLIENT.format(python=python, address=address))
     client.chmod(0o755)
     env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
     words = [sys.executable, __file__, address, str(client)]

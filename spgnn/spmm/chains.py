@@ -103,7 +103,7 @@ def own_chain(A, H, W_FC, own, bias_C=None, relu: bool = False) -> torch.Tensor:
     check_chain(A, H, W_FC, bias_C, None, 1)
     way = A.way(H, W_FC.shape[1])
     if H.is_sparse or way.reads_ghosts or way.order == "spmm_first":
-        return apply_chain(A, H, W_FC, bias_C, relu, V_FC=own * W_FC)
+        return A.chain(H, W_FC, bias_C, relu, V_FC=own * W_FC)
     return OwnSum.apply(A, dense(A, H, W_FC), own, bias_C, relu)
 
 

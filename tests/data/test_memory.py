@@ -150,7 +150,7 @@ def test_sums_of_duplicates_do_not_wrap_around(dtype):
     (lambda: load_graph(([0], [1]), features=[[1], [1, 2]]), "features: cannot be made an array"),
     (lambda: load_graph(([0], [1]), features=np.array([["2026-01-01"]] * 2, "M8[D]")), "features: holds datetime64"),
     (lambda: load_graph(np.ma.array(EDGES, mask=EDGES == 2)), "masked entries is not supported"),
-    (lambda: load_graph(([0], [1], [0.5])), r"expected \(src, dst\): weights: spgnn.graph_from_coo"),
+    (lambda: load_graph(([0], [1], [0.5])), r"expected \(src, dst\); weights: spgnn.graph_from_coo"),
     (lambda: from_pyg(Data(edge_index=Tensor(EDGES), x=Tensor(np.ones((4, 2)) * 1j))), "features hold complex128"),
 ])  # fmt: skip
 def test_values_that_are_no_real_numbers_are_refused(make, message):

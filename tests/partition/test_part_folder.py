@@ -1,15 +1,13 @@
 """A partition folder of version 2: halos and sums of every part, what checks them, and what version 1 is good for."""
 
-import hashlib
 import json
 import shutil
 
 import numpy as np
 import pytest
 from graphs import random_graph
-from old_folders import as_version_1, without_digests
+from old_folders import as_version_1, replaced, resealed, without_digests
 
-from spgnn.data.manifest import seal
 from spgnn.distgraph.part_sources import FolderSource
 from spgnn.errors import PartitionError, UsageError
 from spgnn.graph import graph_from_coo
@@ -199,22 +197,6 @@ def test_check_finds_any_changed_byte_of_any_array(tmp_path):
             check_parts(tmp_path / "parts")
         path.write_bytes(whole)
     check_parts(tmp_path / "parts")
-
-
-def resealed(folder, edit):
-    """Change the manifest, and give it the seal of what it then says."""
-    manifest = json.loads((folder / "manifest.json").read_text())
-    edit(manifest)
-    (folder / "manifest.json").write_text(json.dumps(seal(manifest)))
-
-
-def replaced(folder, name, change):
-    """Replace an array of part 1, and describe it in the manifest as it then is."""
-    path = folder / "part-00001" / f"{name}.npy"
-    np.save(path, change(np.load(path)))
-    array, sha = np.load(path), hashlib.sha256(path.read_bytes()).hexdigest()
-    entry = {"dtype": array.dtype.str, "shape": array.shape, "sha256": sha}
-    resealed(folder, lambda manifest: manifest["parts"][1].update({name: entry}))
 
 
 def test_a_manifest_with_any_changed_bit_is_refused(tmp_path):

@@ -67,15 +67,14 @@ class SAGE(Layer):
         """Return the rows of own nodes, (n, C). Collective."""
         if self.aggregator != "max" and self.combine == "add":
             return self.chained(A, H_mF, self.W_n, self.W_s)
-        own = A.dense(A.select(H_mF), self.W_s)
         if self.aggregator == "max":
-            pooled = H_mF if self.W_FP is None else A.linear(H_mF, self.W_FP, self.b_P, relu=True)
-            largest = A.maximum(pooled)
+            neighbours = A.maximum(H_mF if self.W_FP is None else A.linear(H_mF, self.W_FP, self.b_P, relu=True))
+            own = A.dense(A.select(H_mF), self.W_s)
             if self.combine == "add":
-                return self.dense(A, H_mF, largest, self.W_n, own)
-            neighbours = A.dense(largest, self.W_n)
+                return self.dense(A, H_mF, neighbours, self.W_n, own)
+            neighbours = A.dense(neighbours, self.W_n)
         else:
-            neighbours = A.chain(H_mF, self.W_n)
+            own, neighbours = A.dense(A.select(H_mF), self.W_s), A.chain(H_mF, self.W_n)
         return self.finish(A, H_mF, torch.cat([own, neighbours], dim=1))
 
     def extra_repr(self) -> str:

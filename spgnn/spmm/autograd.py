@@ -84,7 +84,8 @@ class Chain(torch.autograd.Function):
             G_nC = G_nC.contiguous()
             is_kept = Z_nC is not None and (needs_add or V_FC is not None)
             dZ_nC = (G_nC if is_ours else A.pool.empty(*G_nC.shape, dtype=G_nC.dtype)) if is_kept else None
-            dH_mF, dW_FC, dbias_C = of.gradients(A, G_nC, H_mF, W_FC, needs_H, needs_W, Z_nC, dZ_nC)
+            is_spent = is_ours and not needs_add and V_FC is None
+            dH_mF, dW_FC, dbias_C = of.gradients(A, G_nC, H_mF, W_FC, needs_H, needs_W, (Z_nC, dZ_nC), is_spent)
             dZ_nC = G_nC if dZ_nC is None else dZ_nC
         else:
             dZ_nC, dbias_C = through_end(A, G_nC, Z_nC, 1, is_ours)
@@ -169,12 +170,14 @@ class Own:
         """Return what both gradients are made of."""
         return _stored(A, G_nC)
 
-    def gradients(self, A, G_nC, H_mF, W_FC, needs_H: bool, needs_W: bool, Z_nC=None, dZ_nC=None) -> Gradients:
+    def gradients(
+        self, A, G_nC, H_mF, W_FC, needs_H: bool, needs_W: bool, through=(None, None), is_spent=False
+    ) -> Gradients:
         """Return the gradients of H, W and the bias; see DenseRows.gradients."""
         if not self.is_one_pass:
             return Gradients(None, _left(A, self.S, self.S.transposed_times, G_nC) if needs_W else None, None)
         S = DenseRows(_stored(A, H_mF), A)
-        return S.gradients(G_nC, W_FC if needs_H else None, needs_W, Z_nC, dZ_nC)
+        return S.gradients(G_nC, W_FC if needs_H else None, needs_W, through, is_spent=is_spent)
 
 
 class SpMMFirst(Own):
@@ -187,11 +190,15 @@ class SpMMFirst(Own):
         self.S = self.S or DenseRows(A.apply(_stored(A, H_mF)), A)
         return super().forward(A, None, W_FC, bias_C, relu, add_nC)
 
-    def gradients(self, A, G_nC, H_mF, W_FC, needs_H: bool, needs_W: bool, Z_nC=None, dZ_nC=None) -> Gradients:
+    def gradients(
+        self, A, G_nC, H_mF, W_FC, needs_H: bool, needs_W: bool, through=(None, None), is_spent=False
+    ) -> Gradients:
         """Return the gradients of H, W and the bias."""
         if not self.is_one_pass:
             return super().gradients(A, G_nC, H_mF, W_FC, needs_H, needs_W)
-        dS, dW_FC, dbias_C = self.S.gradients(G_nC, W_FC if needs_H else None, needs_W, Z_nC, dZ_nC)
+        W = W_FC if needs_H else None
+        dS, dW_FC, dbias_C = self.S.gradients(G_nC, W, needs_W, through, is_spent=is_spent)
+        del G_nC
         return Gradients(A.adjoint(dS) if needs_H else None, dW_FC, dbias_C)
 
 
@@ -209,12 +216,14 @@ class GEMMFirst(Own):
         """Return U."""
         return A.adjoint(_stored(A, G_nC))
 
-    def gradients(self, A, U_mC, H_mF, W_FC, needs_H: bool, needs_W: bool, Z_nC=None, dZ_nC=None) -> Gradients:
+    def gradients(
+        self, A, U_mC, H_mF, W_FC, needs_H: bool, needs_W: bool, through=(None, None), is_spent=False
+    ) -> Gradients:
         """Return the gradients of H and W from U."""
         if self.S is not None:
             return Gradients(None, _left(A, self.S, self.S.transposed_times, U_mC) if needs_W else None, None)
         S = DenseRows(_stored(A, H_mF), A)
-        return S.gradients(U_mC, W_FC if needs_H else None, needs_W)
+        return S.gradients(U_mC, W_FC if needs_H else None, needs_W, is_spent=True)
 
 
 class GhostsCached:
@@ -242,7 +251,9 @@ class GhostsCached:
         """Return dZ."""
         return _stored(A, G_nC)
 
-    def gradients(self, A, G_nC, H_mF, W_FC, needs_H: bool, needs_W: bool, Z_nC=None, dZ_nC=None) -> Gradients:
+    def gradients(
+        self, A, G_nC, H_mF, W_FC, needs_H: bool, needs_W: bool, through=(None, None), is_spent=False
+    ) -> Gradients:
         """Return the gradient of W."""
         dW_FC = torch.zeros(W_FC.shape, dtype=W_FC.dtype, device=G_nC.device)
         for block, U_cC in A.adjoint_columns(G_nC):

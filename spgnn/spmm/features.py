@@ -94,19 +94,23 @@ class DenseRows:
         """Return S' G (F, C), the gradient of W."""
         return self.gradients(G_nC).weights
 
-    def gradients(self, G_nC, W_FC=None, needs_W: bool = True, Z_nC=None, masked_nC=None, add_to=None) -> Gradients:
+    def gradients(
+        self, G_nC, W_FC=None, needs_W: bool = True, through=(None, None), add_to=None, is_spent: bool = False
+    ) -> Gradients:
         """Return dZ W' (W None: not made), S' dZ and the column sums of dZ, in one pass over G; dZ = G where Z > 0, or G.
 
-        Args: masked_nC  where dZ is kept, may be G; add_to: a tensor that dZ W' is added to.
+        Args: through    Z, and where dZ is kept, which may be G; add_to: a tensor that dZ W' is added to.
+              is_spent   G may be overwritten: dZ W' then takes its place where they are of one shape.
         """
         S, A = self.tensor, self.A
         (n, F), C = S.shape, G_nC.shape[1]
-        dS = add_to if W_FC is None or add_to is not None else A.pool.empty(n, F, dtype=G_nC.dtype)
+        dS = add_to
+        if W_FC is not None and dS is None:
+            is_over = is_spent and F == C and G_nC.dtype != torch.bfloat16
+            dS = G_nC if is_over else A.pool.empty(n, F, dtype=G_nC.dtype)
         dW = torch.empty(F, C, dtype=sum_dtype(S.dtype), device=S.device) if needs_W else None
         with A.ops.span(GEMM, flops=2 * n * F * C * ((dS is not None) + needs_W)):
-            sums = kernels_of(G_nC).gemm_adjoint(
-                G_nC, S, W_FC, dS, dW, (Z_nC, masked_nC), add_to is not None, A.threads
-            )
+            sums = kernels_of(G_nC).gemm_adjoint(G_nC, S, W_FC, dS, dW, through, add_to is not None, A.threads)
         return Gradients(dS, dW, sums)
 
 

@@ -78,6 +78,20 @@ def test_the_bits_are_the_same_on_any_number_of_threads_and_in_place(isa, n, k, 
     assert results[0] == results[1] == results[2]
 
 
+@pytest.mark.parametrize("kernels", [HOST, Reference()], ids=["own", "torch"])
+@pytest.mark.parametrize("has_Z", [False, True])
+@pytest.mark.parametrize("k", [16, 41, 130])
+def test_a_gradient_may_take_the_place_of_the_one_it_is_made_from(kernels, has_Z, k):
+    X, W, _, G, Z, _ = operands(1029, k, k)
+    expected, over = torch.empty_like(X), G.clone()
+    dW, dW_over = torch.empty_like(W), torch.empty_like(W)
+    through = (Z if has_Z else None, None)
+    kernels.gemm_adjoint(G, X, W, expected, dW, through)
+    kernels.gemm_adjoint(over, X, W, over, dW_over, through)
+    torch.testing.assert_close(over, expected, rtol=0, atol=0)
+    torch.testing.assert_close(dW_over, dW, rtol=0, atol=0)
+
+
 def test_shapes_that_do_not_fit_are_refused():
     X, W, out = np.ones((4, 3), np.float32), np.ones((3, 2), np.float32), np.ones((4, 2), np.float32)
     for factors, last in (((X, W.T.copy(), out), {}), ((X, W, out[:3]), {}), ((X, W, out), {"bias": out[:, 0].copy()})):

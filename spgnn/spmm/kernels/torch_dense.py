@@ -30,7 +30,7 @@ class TorchDense:
     ) -> torch.Tensor:
         """dX (+)= dZ W', dW = X' dZ; return the column sums of dZ = G, through (Z, out): G where Z > 0, kept in out.
 
-        None is not made. dX needs W, dW needs X; W and dW are of the type of sums; out may be G.
+        None is not made. dX needs W, dW needs X; W and dW are of the type of sums; out and dX may be G.
         """
         Z_nC, masked_nC = through
         if Z_nC is None:
@@ -40,13 +40,16 @@ class TorchDense:
             out = dZ = torch.empty_like(G_nC) if dZ is None else dZ
         sums_C = self.mask_sum(G_nC, Z_nC, out, threads)
         dZ = G_nC if dZ is None else dZ
-        if dX_nF is not None:
-            W_CF = W_FC.detach().to(G_nC.dtype).t()
-            torch.addmm(dX_nF, dZ, W_CF, out=dX_nF) if adds else torch.mm(dZ, W_CF, out=dX_nF)
         if dW_FC is not None and dW_FC.dtype == dZ.dtype:
             torch.mm(X_nF.t(), dZ, out=dW_FC)
         elif dW_FC is not None:
             dW_FC.zero_()
             for X, G in zip(X_nF.split(CHUNK), dZ.split(CHUNK)):
                 dW_FC += torch.mm(X.t(), G)
+        if dX_nF is not None:
+            W_CF, is_over = W_FC.detach().to(G_nC.dtype).t(), dX_nF is dZ and not dX_nF.is_meta
+            if is_over:
+                dX_nF.copy_(torch.mm(dZ, W_CF))
+            else:
+                torch.addmm(dX_nF, dZ, W_CF, out=dX_nF) if adds else torch.mm(dZ, W_CF, out=dX_nF)
         return sums_C

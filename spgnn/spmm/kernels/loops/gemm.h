@@ -219,7 +219,7 @@ void gemm_adjoint_rows(const GemmAdjoint<T>& p, T* dW, double* sums, T* scratch,
     typedef Shape<T> S;
     const int64_t m = p.m, k = p.k, whole = S::padded(m);
     T* const part = scratch + S::CHUNK * whole;
-    const bool copies = p.Z || (dW && whole != m);
+    const bool copies = p.Z || (dW && whole != m) || p.dX == p.G;
     for (int64_t i = begin; i < end; i += S::CHUNK) {
         const int64_t rows = std::min(S::CHUNK, end - i);
         const T* g = p.G + i * m;

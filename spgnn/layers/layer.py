@@ -244,12 +244,13 @@ def of_hidden(options) -> dict[str, Any]:
     return {"act": options.act, "bias": options.bias, "norm": norm, "residual": options.residual}
 
 
-def dense_act(A, X_nF, W_FC, b_C, act_name: str) -> torch.Tensor:
-    """Return act(X W + b)."""
-    Z_nC = A.dense(X_nF, W_FC, b_C, relu=act_name == "relu")
-    if act_name == "relu":
+def dense_act(A, X_nF, W_FC, b_C, act) -> torch.Tensor:
+    """Return act(X W + b), act a function: those of ENDS in the product or in one pass over its rows."""
+    Z_nC = A.dense(X_nF, W_FC, b_C, relu=act is torch.relu)
+    if act is torch.relu:
         return Z_nC
-    return end(A, Z_nC, act=act_name) if act_name in ENDS else ACTIVATIONS[act_name](Z_nC)
+    known = next((name for name in ENDS if ACTIVATIONS[name] is act), None)
+    return act(Z_nC) if known is None else end(A, Z_nC, act=known)
 
 
 def add_bias(Z_nC: torch.Tensor, b_C: torch.Tensor | None) -> torch.Tensor:

@@ -31,8 +31,7 @@ class MLP(Layer):
     ):
         super().__init__(f_in, f_out)
         end = {"bias": True} | end
-        self.inner_name, self.dropout = inner, check_rate(dropout)
-        activation(inner)  # refuses what is not known
+        self.inner, self.dropout = activation(inner), check_rate(dropout)
         hidden = check_widths("hidden", hidden)
         widths = [f_in, *hidden, f_out]
         self.W = nn.ParameterList([self.weight(f, c) for f, c in zip(widths, widths[1:])])
@@ -43,7 +42,7 @@ class MLP(Layer):
         """Return the rows of own nodes, (n, C)."""
         Z = H_nF
         for number, W in enumerate(self.W[:-1]):
-            Z = dense_act(A, Z, W, self.b[number] if len(self.b) else None, self.inner_name)
+            Z = dense_act(A, Z, W, self.b[number] if len(self.b) else None, self.inner)
             Z = A.drop(Z, self.dropout, draw=number + 1)
         return self.dense(A, H_nF, Z, self.W[-1])
 

@@ -39,7 +39,7 @@ class NGNN(Layer):
         """Return the rows of own nodes, (n, C). Collective where the inner layer is."""
         Z_nC = self.layer(A, H_mF)
         for number, W_CC in enumerate(self.W):
-            Z_nC = dense_act(A, Z_nC, W_CC, self.b[number] if len(self.b) else None, self.act_name)
+            Z_nC = dense_act(A, Z_nC, W_CC, self.b[number] if len(self.b) else None, self.act)
         return Z_nC
 
     def extra_repr(self) -> str:

@@ -27,7 +27,8 @@ ELSEWHERE = {
     "runs/launch/slurm": "a template without options; tests/test_runs_launch.py with a stand-in for srun",
     "runs/launch/torchrun": "a template without options; tests/test_runs_launch.py with a stand-in for torchrun",
 }
-COLD = ("runs/bench/pipeline",)  # limits its address space to less than torch takes
+# One limits its address space to less than torch takes, the other has a warm Python of its own.
+COLD = ("runs/bench/pipeline", "runs/trust")
 
 pytestmark = pytest.mark.slow
 

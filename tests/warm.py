@@ -106,6 +106,8 @@ def pass_on(client: socket.socket, pid: int) -> None:
 def run(first: str, *rest: str) -> None:
     """Do what python with these arguments does: -m MODULE, -c CODE or a script."""
     sys.stdout, sys.stderr = (open(number, "w", buffering=1 if number == 2 else -1) for number in (1, 2))
+    while first.startswith("-") and first not in ("-m", "-c"):  # an option, such as -I of the guard's
+        first, *rest = rest
     if first in ("-m", "-c"):
         sys.argv, sys.path[0] = [first, *rest[1:]], os.getcwd()
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True) if first == "-m" else exec(

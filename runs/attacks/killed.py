@@ -80,7 +80,7 @@ def write_inputs(home: Path) -> None:
 def kill_command(home: Path, name: str, kills: int, dice: random.Random) -> list[str]:
     """Kill a command that writes one place, over nothing and over an older result; return what is wrong."""
     words, check = COMMANDS[name]
-    place, wrong = home / f"{name}.out", []
+    place, wrong = home / ("predictions.npy" if name == "predict" else f"{name}.out"), []
     begun = time.monotonic()
     need(spgnn(*words, place, cwd=home))
     whole_s, whole = time.monotonic() - begun, contents(place)

@@ -154,7 +154,7 @@ def within(megabytes: int, function: Callable[[], object]):
 def isolated(case: Callable[[object], dict], keys: Iterable, limit_s: float = 30) -> Iterator[tuple[object, dict]]:
     """Yield (key, case(key)) of each key, run in a fork of this process, which is replaced where it dies or does not answer.
 
-    {"crash": how it died or that it hangs} stands for the answer then.
+    The answer is then {"crash": how it died, or that it hangs}.
     """
     keys = list(keys)
     while keys:

@@ -53,6 +53,9 @@ def dense(A, H, W_FC, bias_C=None, relu: bool = False, add_nC=None) -> torch.Ten
     check_factors(H, W_FC)
     check_bias("dense", W_FC, bias_C)
     check_is_held(H)
+    shape = (H.shape[0], W_FC.shape[1])
+    if add_nC is not None and add_nC.shape != shape:
+        raise ShapeError(f"add of dense has shape {tuple(add_nC.shape)}; expected {shape}")
     of, H = (Own(H), None) if H.is_sparse else (Own(), H)
     of.relu = relu
     return _unread(Chain.apply(A, of, H, W_FC, None, bias_C, add_nC), relu)

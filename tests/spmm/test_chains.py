@@ -52,6 +52,11 @@ def test_powers_and_own_chain_are_their_equations(comm, order, kind, keep, monke
     W, bias, own = *weights((F, 5), (5,)), torch.tensor(1.5, dtype=torch.float64, requires_grad=True)
     expected = torch.relu(own * (X_NF @ W) + A_NN @ X_NF @ W + bias)
     same(dgraph, dgraph.A.own_chain(dgraph.X, W, own, bias, relu=True), expected, [W, bias, own])
+    W, V, bias = weights((F, 5), (F, 5), (5,))
+    for relu in (True, False):
+        expected = A_NN @ X_NF @ W + X_NF @ V + bias
+        expected = torch.relu(expected) if relu else expected
+        same(dgraph, dgraph.A.chain(dgraph.X, W, bias, relu, V_FC=V), expected, [W, V, bias])
 
 
 @parallel([3], mpi=[])

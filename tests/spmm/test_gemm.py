@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch_operator import TorchOperator
 
+from spgnn.errors import ShapeError
 from spgnn.spmm.chains import dense
 from spgnn.spmm.kernels import _kernels
 from spgnn.spmm.kernels.backend import HOST
@@ -93,6 +94,8 @@ def test_a_gradient_may_take_the_place_of_the_one_it_is_made_from(kernels, has_Z
 
 
 def test_shapes_that_do_not_fit_are_refused():
+    with pytest.raises(ShapeError, match=r"add of dense has shape \(3, 2\); expected \(4, 2\)"):
+        dense(TorchOperator(np.eye(4)).at(), torch.ones(4, 3), torch.ones(3, 2), add_nC=torch.ones(3, 2))
     X, W, out = np.ones((4, 3), np.float32), np.ones((3, 2), np.float32), np.ones((4, 2), np.float32)
     for factors, last in (((X, W.T.copy(), out), {}), ((X, W, out[:3]), {}), ((X, W, out), {"bias": out[:, 0].copy()})):
         with pytest.raises(ValueError, match="gemm: "):
@@ -104,16 +107,16 @@ def test_shapes_that_do_not_fit_are_refused():
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("has_bias, has_add", [(True, True), (False, True), (True, False)])
 def test_dense_is_a_product_of_torch_with_all_its_gradients(relu, has_bias, has_add):
-    X, W, add, G, _, bias = operands(40, 6, 5)
+    X, W, add, G, _, bias = operands(40, 6, 6)  # of one width, where a gradient may take the place of another
     A = TorchOperator(np.eye(40)).at()
     given = [[x.clone().requires_grad_() for x in (X, W, bias, add)] for _ in range(2)]
     (x, w, b, a), (X, W, bias, add) = given
-
     Z = dense(A, x, w, b if has_bias else None, relu, a if has_add else None)
     expected = X @ W + (bias if has_bias else 0) + (add if has_add else 0)
     expected = torch.relu(expected) if relu else expected
     torch.testing.assert_close(Z, expected)
     Z.backward(G)
+    assert torch.equal(G, operands(40, 6, 6)[3]), "what others hold is not written over"
     expected.backward(G)
     for found, of_torch in zip(*given):
         assert (found.grad is None) == (of_torch.grad is None)

@@ -54,7 +54,7 @@ FROZEN = {
         k method balance seed out hops {GRAPH} objective effort start send receive c fanout
         memory nodes relabel edge_features antisymmetric
     """,
-    "measure": f"ranks k partition method seed widths {GRAPH} operator {MODEL} {EXCHANGE} eval_every overlap ranks_per_host simulate",
+    "measure": f"ranks k partition method seed widths {GRAPH} operator {MODEL} {EXCHANGE} eval_every overlap hosts simulate",
     "plan": f"""
         ranks partition method seed widths {GRAPH} {MODEL} {EXCHANGE} eval_every overlap ranks_per_host memory device
         device_memory

@@ -141,18 +141,18 @@ def _predictor(planned: Planned, config: MeasureConfig):
     from ..cost.machines import load_machine
 
     loaded = load_machine(config.machine)
-    machine = loaded.placed(config.ranks_per_host) if config.ranks_per_host else loaded
 
     def predict(part: Partition, name: str, c: int) -> tuple[VolumeReport, dict]:
-        alone = config.simulate or config.ranks_per_host
-        scheme = planned.scheme(name, part, c, machine if alone else loaded.placed(part.k * c))
+        alone = config.simulate and not config.hosts
+        machine = loaded if alone else loaded.placed(-(-part.k * c // max(config.hosts, 1)))
+        scheme = planned.scheme(name, part, c, machine)
         if not config.simulate:
             return planned.report(part, scheme, c), {}
         line = planned.line(part, scheme, c, machine, from_parts=True)
         names = ("ranks", "hosts", "epoch_s", "epoch_parts_s", "memory_mb")
         return line.report, {"simulated": {"machine": machine.name} | {name: line.to_dict()[name] for name in names}}
 
-    return predict, machine if config.simulate else None
+    return predict, loaded if config.simulate else None
 
 
 def _partitions(

@@ -131,7 +131,7 @@ class MeasureConfig(
     machine: str = changed(
         groups.MachineConfig, "machine", groups.MachineConfig.machine, help="machine of --scheme auto, --simulate"
     )
-    ranks_per_host: int = changed(groups.HostConfig, "ranks_per_host", 0, help="ranks per host; 0: all on one host")
+    hosts: int = changed(groups.HostsConfig, "hosts", 0, help="hosts of the ranks; 0: one, or as simulated")
     simulate: bool = option(False, "predict the seconds of an epoch too", heading="Machine")
 
 

@@ -412,6 +412,14 @@ class OutOfCoreConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HostsConfig:
+    """The hosts that ranks are on, where no launcher says so."""
+
+    heading = "Partition"
+    hosts: int = option(0, "hosts, of equally many ranks each; 0: one host", low=0, high=1_000_000)
+
+
+@dataclass(frozen=True, kw_only=True)
 class HostConfig:
     """The hosts that a plan is for."""
 

@@ -5,12 +5,11 @@ Shapes: P ranks, R block rows.
 
 from __future__ import annotations
 
-import socket
-
 import numpy as np
 
 from ..cost.auto import auto_scheme
 from ..cost.machines import load_machine
+from ..dist.find_hosts import find_hosts
 from ..errors import together
 from ..partition.cover import Covers
 from ..spmm.exchange.context import Layout
@@ -28,11 +27,11 @@ def choose_scheme(blocks: Blocks, layout: Layout, machine: str) -> tuple[str, st
     counts = {name: _table(counts_R, layout) for name, counts_R in tables.items()}
     own = np.array([[blocks.A_oo.nnz, blocks.A_og.nnz, blocks.A_oo.shape[0]]], np.int64)
     counts |= dict(zip(("own_nnz", "ghost_nnz", "n"), layout.comm.all_gather(own).T))
-    hosts = layout.comm.all_gather_json(socket.gethostname())
+    host_P = find_hosts(layout.comm)
     here = together(layout.comm, load_machine, machine, root=0)  # another host may have another file of that name
     decided = None
     if here is not None:
-        here = here.placed(max(hosts.count(host) for host in hosts))
+        here = here.placed(int(np.bincount(host_P).max()))
         decided = auto_scheme(counts, here, layout.dtype.itemsize)
     name, why = layout.comm.all_gather_json(decided)[0]
     return name, why, covers

@@ -5,7 +5,6 @@ Shapes: n rows, F columns, P ranks.
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from ..cost.machines import Machine, load_machine
 from ..cost.memory import MPI_BYTES
 from ..cost.seconds import CALLS_A_LAYER, CALLS_AN_EPOCH, gemm_flops
 from ..dist import Communicator, SelfCommunicator
+from ..dist.find_hosts import find_hosts
 from ..distgraph import distribute
 from ..graph import Graph
 from ..layers import GCN, Stack
@@ -42,19 +42,18 @@ class Hosts:
     is_first: bool
 
 
-def find_hosts(comm: Communicator) -> Hosts:
-    """Group the ranks by host name. Collective."""
-    names = comm.all_gather_json(socket.gethostname())
-    order = sorted(set(names), key=names.index)
-    place_P = [names[:r].count(name) for r, name in enumerate(names)]
-    local = comm.split(order.index(names[comm.rank]))
-    remote = comm.split(place_P[comm.rank])
+def hosts_of(comm: Communicator) -> Hosts:
+    """Group the ranks by host. Collective."""
+    host_P = find_hosts(comm)
+    ranks_H = np.bincount(host_P)
+    place = int(np.count_nonzero(host_P[: comm.rank] == host_P[comm.rank]))
+    local, remote = comm.split(int(host_P[comm.rank])), comm.split(place)
     return Hosts(
-        count=len(order),
-        here=max(names.count(name) for name in order),
+        count=len(ranks_H),
+        here=int(ranks_H.max()),
         local=local if local.size > 1 else None,
         remote=remote if remote.size > 1 else None,
-        is_first=place_P[comm.rank] == 0,
+        is_first=place == 0,
     )
 
 
@@ -136,7 +135,7 @@ def calibrate(
     """
     process = float(rss_bytes() - (MPI_BYTES if comm.size > 1 else 0))
     memory = min(comm.all_gather_json(memory_bytes()))
-    hosts = find_hosts(comm)
+    hosts = hosts_of(comm)
     cache = cache_bytes() / hosts.here
     stream = stream_bytes(comm, repeat)
     spmm = spmm_rates(comm, cache, threads, repeat)

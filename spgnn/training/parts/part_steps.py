@@ -12,10 +12,11 @@ import torch
 from ...config import Distribution, TrainConfig
 from ...cost.memory import PARTS_SHARE
 from ...dist import SelfCommunicator
+from ...dist.find_hosts import find_hosts
 from ...distgraph import DistGraph, Parts
 from ...distgraph.distribute import make_dgraph
 from ...errors import ResourceError, SpgnnError, is_out_of_memory
-from ...machine import give_back_memory, host_id, memory_bytes
+from ...machine import give_back_memory, memory_bytes
 from ...partition.folder.pipeline.memory_budget import memory_bytes_of
 from ..optimizer import Optimizer
 from ..steps.full import FullStep
@@ -107,8 +108,8 @@ def naming_part(error: Exception, rank: int, p: int, phase: str) -> Exception:
 
 def memory_of_rank(comm, memory: str = "") -> int:
     """Return M, the bytes of memory of a rank: what --memory says, or the least share of a host's. Collective."""
-    hosts = comm.all_gather_json(host_id())
-    least = np.array([memory_bytes() // hosts.count(host_id())])
+    host_P = find_hosts(comm)
+    least = np.array([memory_bytes() // np.count_nonzero(host_P == host_P[comm.rank])])
     comm.all_reduce(least, "min")
     return memory_bytes_of(memory) if memory else int(least[0])
 

@@ -1,6 +1,7 @@
 """runs/trust: every line of it sees a fault that is planted for it. tests/test_scripts.py runs the quick table."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -55,6 +56,14 @@ print(list(isolated(lambda key: ({case} if key == 1 else None) or dict(key=key),
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60).stdout
     assert "(0, {'key': 0})" in printed and "(2, {'key': 2})" in printed
     assert outcome in printed or case == "None" and "(1, {'key': 1})" in printed
+
+
+def test_a_warm_python_has_the_files_that_it_is_given(python):
+    reading, writing = os.pipe()
+    subprocess.run([python, "-c", f"import os; os.write({writing}, b'x')"], pass_fds=[writing], timeout=60)
+    os.close(writing)
+    with open(reading, "rb") as file:
+        assert file.read() == b"x"
 
 
 def test_an_array_whose_last_byte_does_not_fit_onto_the_disk_is_a_resource_error():

@@ -31,10 +31,10 @@ import json, os, socket, sys
 while (number := os.open(os.devnull, os.O_RDWR)) < 3:  # mpirun closes the standard input of ranks
     pass
 os.close(number)
+listed = map(int, os.listdir("/proc/self/fd"))  # with that of the list
+files = [number for number in listed if os.path.exists(f"/proc/self/fd/{{number}}")]
 server = socket.socket(socket.AF_UNIX)
 server.connect({address!r})
-hydra = os.environ.get("PMI_FD", "none")  # its pipe to a rank, which processes of the rank have not
-files = [0, 1, 2, *([int(hydra)] if os.path.exists(f"/proc/self/fd/{{hydra}}") else [])]
 request = json.dumps({{"argv": sys.argv[1:], "env": dict(os.environ), "cwd": os.getcwd(), "files": files}}).encode()
 socket.send_fds(server, [len(request).to_bytes(8, "little")], files)
 server.sendall(request)
@@ -75,7 +75,7 @@ def serve(address: str) -> None:
                 break
             client.close()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    size, files, *_ = socket.recv_fds(client, 8, 8)
+    size, files, *_ = socket.recv_fds(client, 8, 64)
     if not size:  # the client was killed
         os._exit(0)
     request = json.loads(client.recv(int.from_bytes(size, "little"), socket.MSG_WAITALL))

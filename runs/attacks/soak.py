@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from attack import folder, spgnn, status_kb
 
-QUICK, FULL = 40, 20_000  # trainings on ranks that are threads; every twentieth is followed by one under mpirun
+QUICK, FULL = 20, 20_000  # trainings on ranks that are threads; every twentieth is followed by one under mpirun
 CASE_S = 60.0  # that one may take
 MB_PER_TRAINING = 0.05  # growth of memory, after a quarter of the trainings
 F, HIDDEN, C = 6, 5, 3
@@ -249,7 +249,8 @@ def under_mpirun(case: dict, home: Path) -> list[str]:
     before = set(os.listdir("/dev/shm"))
     words = ["train", "sbm:n=200,seed=1", "--epochs", 4, "--hidden", 4, "--threads", 1, "--seed", case["number"]]
     mode = ["--mode", "average", "--parts", 4] if case["number"] % 40 == 19 else ["--dropout", 0.3]
-    ended = spgnn(*words, *mode, ranks=2 + case["number"] % 3, env={"TMPDIR": str(temporary)}, limit_s=CASE_S)
+    how = {"ranks": 2 + case["number"] % 3, "env": {"TMPDIR": str(temporary)}, "limit_s": CASE_S}
+    ended = spgnn(*words, *mode, "--out", home / f"run-{case['number']}", **how)
     left = [*(set(os.listdir("/dev/shm")) - before), *os.listdir(temporary)]
     return [f"under mpirun: {said}" for said in (ended.fault(0), f"left {left}" if left else "") if said]
 

@@ -51,7 +51,11 @@ def run_threads(size: int, body: Callable, *args, timeout: float = 60) -> list[A
     if world.first_error is not None:
         rank, error = world.first_error
         error.add_note(f"raised on rank {rank} of {size}, phase: {world.phases[rank]}")
-        raise error
+        try:
+            raise error
+        finally:  # its traceback has all that the ranks held: a communicator that is kept must not keep that
+            world.first_error = world.first_error if late else None
+            del error
     if late:
         where = ", ".join(f"rank {r} (phase: {world.phases[r]})" for r in late)
         raise RankError(f"{where} did not end within {timeout:g} s of the other ranks")

@@ -1,7 +1,9 @@
 """Thread ranks: a rank that fails, leaves or stays away releases the others, and is named."""
 
+import gc
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -87,6 +89,22 @@ def test_a_send_buffer_that_is_changed_too_early_is_noticed():
 
     with pytest.raises(CollectiveError, match="send was changed before its request had ended"):
         run_threads(2, body)
+
+
+def test_a_communicator_that_is_kept_does_not_keep_what_the_ranks_of_a_failed_run_held():
+    kept, held = [], []
+
+    def body(comm):
+        x = np.ones(3)
+        kept.append(comm)
+        held.append(weakref.ref(x))
+        raise ZeroDivisionError("boom")
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        run_threads(2, body)
+    del caught
+    gc.collect()
+    assert len(kept) == 2 and [ref() for ref in held] == [None, None]
 
 
 def test_an_abort_of_a_rank_ends_all_with_its_code():

@@ -37,6 +37,15 @@ def test_the_send_price_lowers_the_largest_send_and_costs_volume(rmat):
     assert free["total_rows"] < held["total_rows"]
 
 
+def test_nodes_of_a_part_that_sends_most_move_to_parts_that_none_of_their_neighbours_is_in():
+    """1,000 leaves of part 0 read 12 hubs of part 1; parts 2 to 7 hold random edges."""
+    hub, leaf = np.divmod(np.arange(12_000), 1000)
+    src, dst = np.random.default_rng(0).integers(0, 1000, (2, 6, 6000)) + 1012 + 1000 * np.arange(6)[:, None]
+    graph = graph_from_coo(np.append(1000 + hub, src), np.append(leaf, dst), 7012)
+    part = part_graph(graph, 8, "volume", start=np.repeat(np.arange(8), [1000, 12, *6 * [1000]]))
+    assert part.metrics["max_send_rows"] < 600 and len(np.unique(part.owner_N[:1000])) > 2
+
+
 def test_the_receive_price_lowers_the_largest_receive(rmat):
     graph = rmat.with_edges("directed")
     free, held = (part_graph(graph, 16, "volume", receive=receive).metrics for receive in (False, True))

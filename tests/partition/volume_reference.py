@@ -75,7 +75,7 @@ class Reference:
         self.set_prices()
 
     def scores(self, v: int) -> dict[int, np.float32]:
-        """Score of each part that v's nets touch: what v there saves against a row for v alone of each net."""
+        """Score of each part that v's nets touch, of a dear part all: what v there saves against a row for v alone of each net."""
         a, saved, touched, read = self.part[v], [F(0)] * self.k, {self.part[v]}, F(0)
         for j in self.read_by[v]:
             have = {self.part[u] for u in self.readers_of[j] if u != v} | {self.part[j]}
@@ -87,6 +87,8 @@ class Reference:
         touched |= parts
         for x in parts:
             saved[x] += self.of_owner[x] + (self.of_reader[x] if self.has_reader_prices else F(0))
+        if self.of_owner[a] + (self.of_reader[a] if self.has_reader_prices else F(0)) > 4:
+            touched = set(range(self.k))
         paid = [F(len(parts)) * m for m in self.of_owner]
         if self.has_reader_prices:
             paid = [m + read * r for m, r in zip(paid, self.of_reader)]

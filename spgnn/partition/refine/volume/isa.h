@@ -55,7 +55,7 @@ namespace avx512 {
 #pragma GCC pop_options
 #endif
 
-// The scores of the parts that v's nets touch; all other entries are meaningless.
+// The scores of the parts that v's nets touch, and if all, of MOST others; other entries are meaningless.
 struct Scores {
     std::vector<float> score;
     std::vector<int32_t> parts;
@@ -63,10 +63,11 @@ struct Scores {
 
     Scores(int k, int isa) : score((k + 63) / 64 * 64, 0.0f), isa(isa), is_touched_(k, 0) {}
 
-    void find(const Level& level, const Masks& store, const Prices& prices, int k, int32_t v, int a) {
+    void find(const Level& level, const Masks& store, const Prices& prices, int k, int32_t v, int a, bool all) {
         k_ = k;
         const auto scores = ON(isa, scores);
         touched_ = scores(level, store.nets.data(), prices, k, v, a, score.data()) | uint64_t(1) << a;
+        if (all) touched_ |= ~uint64_t(0) >> (MOST - k);
     }
 
     // The best offer to a vertex of part a; part is NONE unless it is above top.
@@ -90,7 +91,7 @@ struct Scores {
         return best;
     }
 
-    void find(const Level& level, const Lists& store, const Prices& prices, int, int32_t v, int a) {
+    void find(const Level& level, const Lists& store, const Prices& prices, int k, int32_t v, int a, bool all) {
         for (int32_t p : parts) is_touched_[p] = 0;
         parts.clear();
         const auto save = [&](int p, float rows) {
@@ -122,6 +123,7 @@ struct Scores {
                 save(p, net.weight * (prices.by_owner[net.kind][p] + prices.by_reader[net.kind][p]));
             });
         }
+        for (int i = 0; all && i < std::min(k, MOST); ++i) save(int((int64_t(v) + i) % k), 0.0f);
         for (int32_t p : parts) {
             float paid = pairs[0] * prices.by_owner[0][p];
             if (prices.readers) {
@@ -133,6 +135,7 @@ struct Scores {
     }
 
   private:
+    static constexpr int MOST = 64;
     std::vector<char> is_touched_;
     uint64_t touched_ = 0;
     int k_ = 0;

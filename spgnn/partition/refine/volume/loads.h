@@ -11,6 +11,10 @@ namespace spgnn {
 struct Prices {
     std::vector<float> by_owner[2], by_reader[2];
     bool readers = false;  // by_reader is not zero
+
+    // A row of part p costs more than DEAR times what it costs in most parts.
+    static constexpr float DEAR = 4;
+    bool is_dear(int p) const { return by_owner[0][p] + by_reader[0][p] > DEAR; }
 };
 
 // send: prices hold the largest send down; receive: the largest receive; both: the largest sum of the two.

@@ -181,7 +181,7 @@ class Refiner {
     // The best part with room for v; margin: by how much its own part is better than all others, without noise.
     int choose(int32_t v, float t, const float* noise, float bonus, float& margin) {
         const int a = level_->part[v];
-        scores_.find(*level_, store_, loads.prices, k_, v, a);
+        scores_.find(*level_, store_, loads.prices, k_, v, a, loads.prices.is_dear(a));
         const float work = float(level_->work[v]);
         const float stay = scores_.score[a] - work * (over_[a] - float(price_) * work / float(loads.mean_work)) - bonus;
         const float top = stay + t * noise[a];

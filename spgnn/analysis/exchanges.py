@@ -70,8 +70,8 @@ class LayerCounts:
                 none_kk, rows_k = np.zeros((k, k), np.int64), np.bincount(owner_N[self.masks[number]], minlength=k)
                 self._made[key] = Counts(none_kk, none_kk, none_kk, rows_k, rows_k, self.grid)
             else:
-                rows_N = self.masks[number] if number else None
-                self._made[key] = count_pairs(self.graph.A, self.partition, self.grid, key[0], rows_N)
+                rows = (self.masks[number], self.masks[number - 1]) if number else ()
+                self._made[key] = count_pairs(self.graph.A, self.partition, self.grid, key[0], *rows)
         return self._made[key]
 
     @property

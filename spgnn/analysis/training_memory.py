@@ -203,8 +203,10 @@ def partition_bytes(nnz: int, method: str) -> float:
 
 
 def own_steps(run: DryRun) -> list[str]:
-    """Return the numbers of the layers of a pruned step that have an operator: not of one that takes rows of A X."""
-    return [str(number + 1) for number in range(run.setting.step_is_cached, len(run.setting.steps))]
+    """Return the numbers of the layers of a pruned step that have an operator: not of one that takes rows of A X, or all rows."""
+    setting, counts = run.setting, run.setting.counts
+    numbers = range(1 + setting.step_is_cached, len(setting.steps) + 1)
+    return [str(number) for number in numbers if not counts[f"T{number}"] == counts[f"T{number - 1}"] == counts["n"]]
 
 
 def _rows_out(counts: Mapping[str, int], step: str) -> int:
@@ -298,9 +300,11 @@ def _ghost_features(run: DryRun) -> int:
 
 
 def _step_features(run: DryRun) -> int:
-    """Return the bytes of the rows of X, or of A X, that a pruned training step reads: a copy."""
+    """Return the bytes of the rows of X, or of A X, that a pruned training step reads: a copy, unless it reads all."""
     setting, counts = run.setting, run.setting.counts
     rows = counts["T1" if setting.step_is_cached else "T0"]
+    if rows == counts["n"]:
+        return 0
     if not setting.is_sparse:
         return rows * setting.features * setting.dtype.itemsize
     return csr_bytes(2 * counts["step_nnz"], rows, setting.dtype.itemsize)

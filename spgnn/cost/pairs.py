@@ -22,6 +22,7 @@ from ..partition.metrics import rows_PP as columns_kk
 from .grid import ProcessGrid, slices
 
 IN_FLIGHT = 2  # stages of 1.5D that are under way at once
+WHOLE = 0.9  # of the edges: a layer of a training step that multiplies more of them takes all rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,17 +118,21 @@ def flying(received: Sequence[int]) -> int:
 
 
 def count_pairs(
-    A: sp.csr_array, part: Partition, grid: ProcessGrid, scheme: str, rows_N: np.ndarray | None = None
+    A: sp.csr_array,
+    part: Partition,
+    grid: ProcessGrid,
+    scheme: str,
+    rows_N: np.ndarray | None = None,
+    in_N: np.ndarray | None = None,
 ) -> Counts:
     """Count one product of a scheme.
 
-    Args: rows_N  (N,) bool, the rows T of Z that are wanted; None: all. H then has T and what T reads.
+    Args: rows_N, in_N  (N,) bool, the rows of Z that are wanted and those of H that there are; None: all.
     """
-    k, owner_N, in_N, table = part.k, part.owner_N, None, part.table
+    k, owner_N, table = part.k, part.owner_N, part.table
     if rows_N is not None:
         A = only_rows(A, rows_N)
         table = lambda of, A: of(A, owner_N, k)
-        in_N = rows_N | reads(A)
     in_k = np.bincount(owner_N if in_N is None else owner_N[in_N], minlength=k)
     out_k = in_k if rows_N is None else np.bincount(owner_N[rows_N], minlength=k)
     moved_kk = np.zeros((k, k), np.int64)
@@ -165,7 +170,26 @@ def reached_rows(A: sp.csr_array, train_N: np.ndarray, hops: Sequence[int]) -> l
     rows = [train_N]
     for of_layer in reversed(hops):
         rows.insert(0, rows[0] | reads(only_rows(A, rows[0])) if of_layer else rows[0])
-    return rows
+    return with_whole_layers(rows, edges_of_rows(A))
+
+
+def edges_of_rows(A: sp.csr_array) -> np.ndarray:
+    """Return the nonzeros of each row of A that are no self-loops."""
+    return np.diff(A.indptr) - (A.diagonal() != 0)
+
+
+def with_whole_layers(masks: list[np.ndarray], edges_n: np.ndarray, total=lambda counts: counts) -> list[np.ndarray]:
+    """Return T_0 ... T_L with all rows in the layers that would copy nearly all of A: these read A itself.
+
+    A layer that gives the rows of WHOLE of the edges saves little work, and its copy of A takes as much memory as A. As a
+    layer's rows are among the rows that it reads, all layers before it take all rows too; T_L are always the rows of the loss.
+    Args: edges_n  of edges_of_rows; total: adds counts of all ranks, in place.
+    """
+    counts = np.array([edges_n.sum(), *(edges_n[mask].sum() for mask in masks[1:-1])], dtype=np.float64)
+    total(counts)
+    whole = sum(counts[1:] >= WHOLE * counts[0])
+    read = whole + 1 if whole else 0
+    return [np.ones_like(mask) for mask in masks[:read]] + masks[read:]
 
 
 def grid_of(k: int, c: int) -> ProcessGrid:

@@ -90,7 +90,7 @@ def setting_of(A: DistSpMM, X: torch.Tensor | SparseRows, step=None, n_train: in
     if n_train is not None:
         counts["n_train"] = n_train
     for number, layer in enumerate(() if step is None else step.layers, start=1):
-        counts |= {f"T{number - 1}": layer.m, f"T{number}": len(layer.selected)} | exchanged_rows(layer, str(number))
+        counts |= {f"T{number - 1}": layer.m, f"T{number}": layer.n} | exchanged_rows(layer, str(number))
     return Setting(
         features=X.shape[1],
         is_exchanged=bool(A.stages),

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 import torch
 
 from ..config.names import Norm
+from ..cost.pairs import edges_of_rows, with_whole_layers
 from .edge_table import restricted_attributes
 from .exchange.index_map import IndexMap
 from .exchange.stages import Blocks
@@ -23,7 +24,7 @@ from .view import LayerView
 
 
 def needed_rows(A: DistSpMM, train_n: np.ndarray, hops: Sequence[int]) -> list[np.ndarray]:
-    """Return the masks T_0 ... T_L of the own rows, each (n,) bool. Collective.
+    """Return the masks T_0 ... T_L of the own rows, each (n,) bool, see with_whole_layers. Collective.
 
     Args: train_n (n,) bool, the rows of the loss, the same on all ranks of a process row.
           hops    of each layer, 0 or 1.
@@ -31,7 +32,8 @@ def needed_rows(A: DistSpMM, train_n: np.ndarray, hops: Sequence[int]) -> list[n
     masks = [np.asarray(train_n, dtype=bool)]
     for of_layer in reversed(hops):
         masks.append(masks[-1] | _read_by(A, masks[-1]) if of_layer else masks[-1])
-    return masks[::-1]
+    edges_n = edges_of_rows(A.blocks.A_oo) + np.diff(A.blocks.A_og.indptr)
+    return with_whole_layers(masks[::-1], edges_n, A.comm.all_reduce)
 
 
 def _read_by(A: DistSpMM, rows_n: np.ndarray) -> np.ndarray:
@@ -51,7 +53,7 @@ def _columns(block, rows_n) -> np.ndarray:
 
 
 class PrunedSpMM:
-    """The operators of one training step: A[T_l, T_(l-1)] for layer l. Layers get them by `at`.
+    """The operators of one training step: A[T_l, T_(l-1)] for layer l, A itself where these are all rows. Layers get them by `at`.
 
     Args:   masks    of needed_rows; operators: DistSpMM of each layer, where they are not all A.
             hops     of each layer: one without hops has no columns of A.
@@ -71,14 +73,20 @@ class PrunedSpMM:
         self.masks, self.full, self.is_kept = masks, A, is_kept
         operators, hops = operators or [A] * (len(masks) - 1), hops or [1] * (len(masks) - 1)
         self.pool, self.node_n, self.hops = A.pool, A.node_n, tuple(hops)
-        self.X = X if is_kept else _rows(X, masks[0])
-        self.layers = [self._kept_layer(operators[0], X, masks[1])] if is_kept else []
+        whole = np.array([mask.all() for mask in masks], dtype=np.float64)
+        A.comm.all_reduce(whole, "min")
+        self.X = X if is_kept or whole[0] else _rows(X, masks[0])
+        self.layers = [] if not is_kept else [operators[0] if whole[1] else self._kept_layer(operators[0], X, masks[1])]
         for A_l, out_n, in_n, of_layer in list(zip(operators, masks[1:], masks, hops))[len(self.layers) :]:
-            name = f"{A_l.name} pruned {len(self.layers) + 1}"
+            number = len(self.layers) + 1
+            if whole[number]:
+                self.layers.append(A_l)
+                continue
+            name = f"{A_l.name} pruned {number}"
             layer = _restricted(A_l, out_n, in_n, name) if of_layer else _local(A_l, out_n, name)
             layer.set_selected(np.flatnonzero(out_n[in_n]))
             self.layers.append(layer)
-        if not is_kept and A.fixed_input is not None:  # its ghost rows are fetched once
+        if not is_kept and A.fixed_input is not None and not whole[1]:  # its ghost rows are fetched once
             self.layers[0].fixed_input = FixedInput(self.X, has_products=torch.is_tensor(X))
 
     @property

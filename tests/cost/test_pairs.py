@@ -115,6 +115,16 @@ def test_a_training_step_needs_the_rows_within_reach():
     assert reached == ([[0, 1, 2], [0, 1], [0]] if chain == 1 else [[2, 3, 4], [3, 4], [4]])
 
 
+def test_layers_that_multiply_nearly_all_edges_take_all_rows_and_those_before_them_too():
+    leaves = list(range(1, 9))
+    A = graph_from_coo([0] * 8 + leaves, leaves + [0] * 8, 10).A  # a star: node 9 has no edges
+    centre_N, leaf_N = np.arange(10) == 0, np.arange(10) == 1
+    count = lambda train_N, layers: [int(rows.sum()) for rows in reached_rows(A, train_N, (1,) * layers)]
+    assert count(leaf_N, 2) == [9, 2, 1]  # layer 1 multiplies 9 of 16 edges
+    assert count(leaf_N, 3) == [10, 10, 2, 1] and count(centre_N, 2) == [10, 10, 1]
+    assert count(centre_N | (np.arange(10) > 1), 1) == [10, 9]  # T_L stays the rows of the loss
+
+
 def test_the_baseline_ships_the_input_every_epoch_and_its_gradient():
     graph, part = graph_and_parts(4, "directed")
     base = measure(graph, part, "columns", (300, 16, 24), order="spmm_first", keep=False)

@@ -51,6 +51,14 @@ def test_the_setting_before_the_operators_are_made_is_theirs_but_for_rows_that_t
     assert travel(before) >= travel(made)
 
 
+@parallel([1, 3], mpi=[])
+def test_a_layer_with_nearly_all_edges_shares_the_operator_of_evaluations(comm):
+    made = trainer(comm, "always")
+    first, second, third = made.steps.rows.A.layers
+    assert first is made.dgraph.A and third.n < second.n < second.m == first.n
+    assert made.steps.rows.X is made.dgraph.X
+
+
 def test_the_host_with_least_left_decides_and_a_process_counts_once():
     alone = ["a", 1, 2 * GB, 10 * GB, None, 5 * GB, 1 * GB]
     assert tightest([alone]) == StepMemory(7 * GB, 3 * GB, 10 * GB) and tightest([alone]).fits

@@ -104,7 +104,7 @@ def _operator_bytes(A: DistSpMM, X, run: DryRun, masks: list[np.ndarray]) -> int
     lengths_n = np.diff(A.blocks.A_oo.indptr) + np.diff(A.blocks.A_og.indptr)
     for number, (in_n, out_n) in enumerate(zip(masks, masks[1:]), start=1):
         layer = run.layer(number)
-        if not layer.exchanges:
+        if not layer.exchanges or out_n.all():  # A itself
             continue
         n, m, nnz = int(out_n.sum()), int(in_n.sum()), int(lengths_n[out_n].sum())
         widest = max(product.width for product in layer.exchanges) * itemsize
@@ -112,6 +112,8 @@ def _operator_bytes(A: DistSpMM, X, run: DryRun, masks: list[np.ndarray]) -> int
         total += (1 + layer.has_backward) * block + POINTER * (n + m)
     is_cached = run.layer(1).is_cached
     left, rows = (A.kept, masks[1]) if is_cached else (X, masks[0])
+    if rows.all():
+        return total
     if isinstance(left, SparseRows):
         return total + csr_bytes(2 * int(np.diff(left.csr.indptr)[rows].sum()), int(rows.sum()), itemsize)
     return total + int(rows.sum()) * left.shape[1] * left.element_size()

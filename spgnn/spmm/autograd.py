@@ -90,7 +90,7 @@ class Chain(torch.autograd.Function):
         else:
             dZ_nC, dbias_C = through_end(A, G_nC, Z_nC, 1, is_ours)
             keeps = needs_add or V_FC is not None
-            del G_nC
+            del G_nC, Z_nC  # the output may live no longer
             G_nC, dZ_nC = dZ_nC, dZ_nC if keeps else None
             dH_mF = dW_FC = None
             if needs_H or needs_W:

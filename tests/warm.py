@@ -10,6 +10,7 @@ Limits of memory and cores that are set for the program do not reach the fork.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import runpy
@@ -19,7 +20,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,7 +43,7 @@ os.kill(os.getpid(), -status) if status < 0 else os._exit(status)
 """
 
 
-@contextmanager
+@contextlib.contextmanager
 def warm_python(folder: Path) -> Iterator[str]:
     """Yield the path of a python in a folder; its server ends with the block."""
     address, client = str(folder / "server"), folder / "python"
@@ -98,7 +98,7 @@ def pass_on(client: socket.socket, pid: int) -> None:
     if ended not in ready:
         os.kill(pid, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    if ended in ready:
+    with contextlib.suppress(OSError):  # killed meanwhile
         client.sendall(json.dumps(code).encode())
     os._exit(0)
 

@@ -16,6 +16,7 @@ from ..errors import NumericalError, UsageError
 from ..spmm.autograd import mixed_precision
 from ..spmm.features import SparseRows
 from .metrics import count, predicted, ranked_scores
+from .not_finite import naming_source
 
 
 @contextmanager
@@ -65,7 +66,8 @@ class FullScorer:
         bad = np.array([0 if torch.isfinite(Z_nC.sum()) else 1], np.int64)  # a NaN or infinity is in the sum
         dgraph.comm.all_reduce(bad, "max")
         if bad[0]:
-            raise NumericalError("the logits are not finite")
+            with naming_source(self.model, dgraph, self.logits):
+                raise NumericalError("the logits are not finite")
         return count(Z_nC, dgraph.y_n, self.split_n, dgraph.n_classes, dgraph.comm, dgraph.task)
 
     def ranked(self, Z_nC: torch.Tensor | None = None) -> dict[str, dict[str, float]]:

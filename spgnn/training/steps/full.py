@@ -5,6 +5,7 @@ Shapes: n own rows, C classes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 
 from ...config import TrainConfig
 from ...distgraph import DistGraph
-from ...errors import GraphError, ShapeError, UsageError
+from ...errors import GraphError, NumericalError, ShapeError, UsageError
 from ...graph.loaded import NOUNS
 from ...layers.stack import set_epoch
 from ...machine import give_back_memory
@@ -21,6 +22,7 @@ from ...spmm.dropout import EpochKeys
 from ...spmm.exchange.feedback import Feedback
 from ..custom import COMMAND_LINE, Custom
 from ..moments import check_loss, fit_units
+from ..not_finite import naming_source
 from ..optimizer import Optimizer, make_optimizer
 from ..scorer import FullScorer, unchanged
 from ..splits import split_of
@@ -76,8 +78,13 @@ class FullStep(Step):
         self.feedback.release()
         loss = self.loss(Z_nC, overwrite=True)
         del Z_nC
-        self.update(loss)
-        return self.global_loss()
+        if self.dgraph.A.device.type != "cpu":
+            self.update(loss)
+            return self.global_loss()
+        with naming_source(self.model, self.dgraph, lambda: self.gradient(last)):
+            value = self.global_loss()  # before the weights move, so that the pass can be run again
+            self.update(loss)
+        return value
 
     def forward(self, epoch: int | EpochKeys) -> torch.Tensor:
         """Return the logits of a training pass, (n, C): of all own nodes, or of the rows of a pruned step."""
@@ -112,8 +119,13 @@ class FullStep(Step):
         return [p.grad for p in self.model.parameters() if p.requires_grad]
 
     def update(self, loss: torch.Tensor) -> None:
-        """Move the weights along the gradient of the sum of all ranks' losses, terms on the weights included."""
+        """Move the weights along the gradient of the sum of all ranks' losses, terms on the weights included.
+
+        Raises: NumericalError where the gradient is not finite, on a CPU.
+        """
         backward(self, loss)
+        if self.dgraph.A.device.type == "cpu":
+            check_gradient(self.optimizer)
         with self.dgraph.A.ops.span("optimiser"):
             self.optimizer.step()
 
@@ -160,6 +172,14 @@ def backward(step: FullStep, loss: torch.Tensor) -> None:
     step.dgraph.A.layout.end_step()
     trained = [p for p in step.model.parameters() if p.requires_grad]
     sum_gradients(trained, step.comm, step.dgraph.is_counted)
+
+
+def check_gradient(optimizer: Optimizer) -> None:
+    """Raise NumericalError where a gradient of a weight is not finite."""
+    for weight in (weight for weights, _ in optimizer.groups for weight in weights):
+        G = weight.grad
+        if not (G is None or math.isfinite(G.sum()) or G.isfinite().all()):  # the sum alone may be too large
+            raise NumericalError("the gradient is not finite")
 
 
 def _fetch_ghosts(rows: StepRows, dgraph: DistGraph) -> None:

@@ -22,6 +22,7 @@ from ...spmm.kernels.buffers import make_pool
 from ...spmm.subgraph import SubgraphOperators
 from ..custom import COMMAND_LINE, Custom
 from ..moments import check_loss, fit_units
+from ..not_finite import source_of
 from ..optimizer import make_optimizer
 from ..scorer import FullScorer
 from ..splits import split_of
@@ -177,7 +178,9 @@ class SampledStep(Step):
         loss = share * self.loss(Z_nC, subgraph)
         value = float(loss.detach())
         if not np.isfinite(value):
-            raise NumericalError(f"the loss of subgraph {subgraph.index} is {value}; expected a finite number")
+            with mixed_precision(A):  # of this rank alone: agree names it
+                source = source_of(self.model, subgraph.node_m, lambda: self.model(operators, X_mF))
+            raise NumericalError(f"the loss of subgraph {subgraph.index} is {value}; expected a finite number{source}")
         if loss.requires_grad:
             with on_this_thread(A):
                 loss.backward()

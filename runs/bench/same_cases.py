@@ -150,7 +150,7 @@ PARTITION = (
     *(f"{{weighted}} -k 8 --edges directed --method {name}" for name in "metis volume spring hdrf 2psl block".split()),
     "{small} -k 7 --method metis --objective vol --seed 3", "{large} -k 4", "{large} -k 6 --method spring --balance 1.1",
     "{small} -k 6 --method volume --objective cover --receive --seed 2",
-    "{small} -k 4 --method volume --start random --no-send --edges reversed",
+    "{small} -k 4 --method volume --start random --minimise total --edges reversed",
     "{small} -k 4 --method entropy -c 0.5 --fanout 5",
     "{text} -k 3 --memory 300MB --method 2psl --features {features} --labels {classes} --split {split} --hops 2",
 )

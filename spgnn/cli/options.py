@@ -51,7 +51,7 @@ SAMPLER_HELP = (
 METHOD_HELP = """\b
 Partitioners:
   metis                    METIS k-way, minimises the edge cut
-  volume                   minimises the rows sent, starting from METIS
+  volume                   minimises the rows sent, from several starts
   entropy                  METIS, edges weighted by similarity of features
   spring, spring+          streaming clustering, spring+ with refinement
   dbh, greedy, hdrf, 2psl  streaming vertex cuts

@@ -39,7 +39,7 @@ OMIT = ("messages", "label_entropy", "max_send_rows", "edge_cut")  # left out, i
 # An option of some methods only, and which.
 OPTIONS = {
     "objective": ("metis", "volume"),
-    **dict.fromkeys(("effort", "start", "send", "receive"), ("volume",)),
+    **dict.fromkeys(("effort", "start", "minimise", "receive"), ("volume",)),
     **dict.fromkeys(("c", "fanout"), ("entropy",)),
 }
 FIRST = "config k out method balance seed features labels split edges format hops memory objective effort"
@@ -86,7 +86,12 @@ def partition(graph: str, config: PartitionConfig, as_json: bool) -> None:
 def _show(title: str, reports: list[dict]) -> None:
     """Write one partition as a list, several as a table with a line each."""
     if len(reports) == 1:
-        write(fields_table(title, {name: value for name, value in reports[0].items() if name != "label_entropies"}))
+        hidden = ("label_entropies", "starts")
+        write(fields_table(title, {name: value for name, value in reports[0].items() if name not in hidden}))
+        if starts := reports[0].get("starts"):
+            write_table(
+                starts, {"start": "start", "total_rows": "rows sent", "max_send_rows": "max sent", "seconds": "s"}
+            )
         return
     write(f"{title}: {reports[0]['n']:,} nodes, {reports[0]['nnz']:,} nonzeros")
     write_table(reports, {name: text for name, text in COLUMNS.items() if name in reports[0]}, OMIT)
@@ -146,8 +151,10 @@ def _in_memory(graph: str, config: PartitionConfig, choices: list[tuple[int, str
     loaded = load(graph, config.format, config.features, config.labels, config.split).with_edges(config.edges)
     reports = []
     for k, method in choices:
-        part = part_graph(loaded, k, method, seed=config.seed, balance=config.balance, **options)
-        reports.append(part.describe(loaded))
+        tried: list[dict] = []
+        of_starts = {"tried": tried} if method == "volume" else {}
+        part = part_graph(loaded, k, method, seed=config.seed, balance=config.balance, **options, **of_starts)
+        reports.append(part.describe(loaded) | ({"starts": tried} if tried else {}))
         if config.out:
             save_partition(part, config.out, loaded, hops=config.hops)
         reports[-1] |= _measured(loaded, part) | ({"out": config.out} if config.out else {})

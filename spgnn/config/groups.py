@@ -380,9 +380,10 @@ class VolumeConfig:
     heading = "With --method volume (objective: metis too)"
     objective: str = option("", "volume: columns or cover; metis: cut or vol")
     effort: float = option(1.0, "search effort; 2 takes twice as long", low=0.001, high=1000)
-    start: str = option("metis", "partitioner whose parts are refined")
-    send: bool = option(True, "balance the largest send too")
+    start: str = option("metis,spring,block", "methods that are refined")
+    minimise: Literal["time", "largest", "total"] = option("time", "time: largest + mean / 4")
     receive: bool = option(False, "balance the largest receive too")
+    gone = {"send": Gone(True, "use --minimise total")}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,8 @@ from spgnn.errors import PartitionError, UsageError
 from spgnn.graph import graph_from_coo
 from spgnn.partition import PARTITIONERS, part_graph, partition_of
 from spgnn.partition.cover import cover_PP
-from spgnn.partition.metrics import exchange_metrics, metrics, row_work
+from spgnn.partition.methods import volume
+from spgnn.partition.metrics import exchange_metrics, metrics, row_work, rows_PP
 from spgnn.partition.refine import _volume
 from spgnn.partition.registry import Method
 
@@ -20,11 +21,11 @@ def rmat():
 
 
 @pytest.mark.parametrize("use", ["undirected", "directed"])
-@pytest.mark.parametrize(("k", "send"), [(8, True), (70, False)])
-def test_it_sends_less_than_its_start_and_keeps_the_balance(rmat, k, send, use):
+@pytest.mark.parametrize(("k", "minimise"), [(8, "time"), (8, "largest"), (70, "total")])
+def test_it_sends_less_than_its_start_and_keeps_the_balance(rmat, k, minimise, use):
     graph = rmat.with_edges(use)
     start = part_graph(graph, k, "metis").metrics
-    part = part_graph(graph, k, "volume", send=send)
+    part = part_graph(graph, k, "volume", minimise=minimise)
     assert part.metrics == metrics(graph.in_use().A, part.owner_N, k)
     assert part.metrics["total_rows"] < start["total_rows"]
     heaviest = (np.diff(graph.in_use().A.indptr).max() + 1) / ((graph.in_use().nnz + graph.n_nodes) / k)
@@ -32,7 +33,7 @@ def test_it_sends_less_than_its_start_and_keeps_the_balance(rmat, k, send, use):
 
 
 def test_the_send_price_lowers_the_largest_send_and_costs_volume(rmat):
-    free, held = (part_graph(rmat, 16, "volume", send=send).metrics for send in (False, True))
+    free, held = (part_graph(rmat, 16, "volume", minimise=of).metrics for of in ("total", "time"))
     assert held["max_over_mean_send"] < min(1.1, free["max_over_mean_send"])
     assert free["total_rows"] < held["total_rows"]
 
@@ -104,6 +105,25 @@ def test_a_registered_partitioner_is_a_start_whatever_sequence_it_returns(monkey
     )
 
 
+@pytest.mark.parametrize("objective", ["columns", "cover"])
+@pytest.mark.parametrize("minimise", ["time", "largest", "total"])
+@pytest.mark.parametrize("small", [0, 10**6])
+def test_of_several_starts_the_one_of_least_cost_is_refined(rmat, monkeypatch, small, minimise, objective):
+    monkeypatch.setattr(volume, "SMALL", small)
+    names, tried, options = ["random", "metis", "block"], [], {"objective": objective, "minimise": minimise}
+    part = part_graph(rmat, 8, "volume", start=",".join(names), tried=tried, **options)
+    assert [line["start"] for line in tried[:3]] == names and (len(tried) == 4) == (small == 0)
+    rows_kk = (cover_PP if objective == "cover" else rows_PP)(rmat.in_use().A, part.owner_N, 8)
+    assert tried[-1]["total_rows"] == rows_kk.sum() or small
+    keys = {"time": lambda a, b: b + volume.OF_MEAN * a / 8, "largest": lambda a, b: b, "total": lambda a, b: a}
+    costs = [keys[minimise](line["total_rows"], line["max_send_rows"]) for line in tried[:3]]
+    got = keys[minimise](rows_kk.sum(), rows_kk.sum(axis=1).max())
+    assert got <= 1.02 * min(costs), "the cost has a norm of 32 for the largest"
+    if small:
+        alone = [part_graph(rmat, 8, "volume", start=name, **options).owner_N for name in names]
+        assert any(np.array_equal(part.owner_N, owner_N) for owner_N in alone)
+
+
 def test_more_effort_sends_less(rmat):
     rows = [
         np.mean([part_graph(rmat, 16, "volume", seed=s, effort=effort).metrics["total_rows"] for s in range(3)])
@@ -132,6 +152,8 @@ def test_where_nodes_are_too_heavy_no_part_is_above_the_mean_by_more_than_the_he
     ("options", "error", "message"),
     [
         ({"objective": "colums"}, UsageError, "'colums' is not known; did you mean 'columns'"),
+        ({"minimise": "tim"}, UsageError, "minimise 'tim' is not known; did you mean 'time'"),
+        ({"start": "metis,blok"}, UsageError, "start = 'blok' is not known; did you mean 'block'"),
         ({"effort": 0}, UsageError, "effort = 0; expected a number above 0"),
         ({"effort": float("nan")}, UsageError, "effort = nan"),
         ({"effort": True}, UsageError, "effort = True"),

@@ -2,10 +2,10 @@
 
 Multilevel, from a start: coarsen inside the parts, then sweep from the coarsest level to the finest; a sweep moves each
 vertex to the part with the best score + temperature x noise, and the temperature falls to zero. A score is the rows
-saved, weighted by prices that rise with what a part sends, less a price of work. Where few rows are sent, as on road
-networks and other meshes, a second refinement moves larger clusters and minimises the total alone; the best of both
-and the start is the result. One thread, except for the coarsening. The result for a seed is the same on any machine;
-refine/README.md shows the levels.
+saved, weighted by prices that rise with what a part sends, less a price of work. Of several starts each is refined, of
+large graphs briefly; the best is refined in full. Where few rows are sent, as on road networks and other meshes, a
+second refinement minimises the total alone; the best of both and the start is the result. One thread, except for the
+coarsening. The result for a seed is the same on any machine; refine/README.md shows the levels.
 Shapes: N nodes, k parts; a net is a row that is sent, with its readers.
 Source: the role of Graph-VB in the sparsity-aware paper (ICPP'24), section 5.
 """
@@ -13,6 +13,8 @@ Source: the role of Graph-VB in the sparsity-aware paper (ICPP'24), section 5.
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,9 +34,11 @@ from ..registry import PARTITIONERS, partitioner
 OBJECTIVES = ("columns", "cover")
 MASKS = 64  # parts whose sets fit a machine word
 NORM, OF_MEAN = 32, 0.25  # of the cost by which results are compared
+MINIMISE = ("time", "largest", "total")
 # A mesh: fewer rows per node than FEW, or FEW_OF_SMALL with at most SMALL nonzeros.
 FEW, FEW_OF_SMALL, SMALL = 0.1, 0.3, 1_000_000
-ON_MESHES = {"coarsest": 15, "most_work": 0.1}  # whole stretches of a border move, not single nodes
+BEYOND_SMALL = {"most_work": 0.02}  # smaller clusters: 0.9 % fewer rows on ogbn-arxiv, k = 64
+BRIEF = 0.1  # of the effort, by which starts of graphs beyond SMALL are compared
 COVER_ROUNDS = 2
 COVER_SWEEPS = {"levels": 0, "last_sweeps": 8}
 
@@ -45,27 +49,30 @@ class VolumeOptions:
 
     Args: objective  scheme whose rows are counted: "columns", or "cover" (minimum covers).
           effort     factor on the number of sweeps; 2 takes twice as long and saves about 1 % of the volume.
-          send       minimise the largest send too; False: the total alone, with twice the sweeps.
+          minimise   "time": the largest send plus a quarter of the mean, as an exchange ends with the busiest link and
+                     links share wires; "largest": the largest send; "total": all rows alone, with twice the sweeps.
           receive    minimise the largest receive too: the backward send of a directed graph. Under cover the two are
                      equal on a symmetric graph, and it changes nothing.
-          start      name of a partitioner, run with its defaults, or owner_N (N,) integers, or a Partition.
+          start      names of partitioners with commas, run with their defaults, or owner_N (N,) integers, or a Partition.
+          tried      a list that receives a line per start: its name, rows that it led to, seconds.
     Raises: UsageError for an invalid one.
     """
 
     objective: Literal["columns", "cover"] = "columns"
     effort: float = 1.0
-    send: bool = True
+    minimise: Literal["time", "largest", "total"] = "time"
     receive: bool = False
-    start: str | np.ndarray | Partition = "metis"
+    start: str | np.ndarray | Partition = "metis,spring,block"
+    tried: list | None = None
 
     def __post_init__(self):
-        if self.objective not in OBJECTIVES:
-            raise UsageError(f"volume: objective {self.objective!r} is not known{nearest(self.objective, OBJECTIVES)}")
+        for name, known in (("objective", OBJECTIVES), ("minimise", MINIMISE)):
+            if (value := getattr(self, name)) not in known:
+                raise UsageError(f"volume: {name} {value!r} is not known{nearest(value, known)}")
         if not is_number(self.effort) or not 0 < self.effort <= 1000:
             raise UsageError(f"volume: effort = {self.effort!r}; expected a number above 0, at most 1000")
-        for name in ("send", "receive"):
-            if not isinstance(value := getattr(self, name), (bool, np.bool_)):
-                raise UsageError(f"volume: {name} = {value!r}; expected True or False")
+        if not isinstance(self.receive, (bool, np.bool_)):
+            raise UsageError(f"volume: receive = {self.receive!r}; expected True or False")
 
 
 @partitioner(
@@ -83,10 +90,7 @@ def volume(graph: Graph, k: int, *, seed: int, balance: float, **options) -> np.
     given = VolumeOptions(**options)
     if k == 1 or k >= graph.n_nodes:
         return np.arange(graph.n_nodes) % k
-    search = _Search(graph, k, seed, balance, given)
-    start_N = _start(graph, k, seed, balance, given.start)
-    owner_N = search.columns(start_N)
-    return owner_N if given.objective == "columns" else search.cover(owner_N, start_N)
+    return _Search(graph, k, seed, balance, given).best_of(_starts(graph, k, seed, balance, given.start))
 
 
 class _Search:
@@ -94,27 +98,66 @@ class _Search:
 
     def __init__(self, graph: Graph, k: int, seed: int, balance: float, options: VolumeOptions):
         self.graph, self.k, self.seed, self.balance = graph, k, seed, balance
-        self.effort, self.held = float(options.effort), {"send": bool(options.send), "receive": bool(options.receive)}
+        self.effort, self.options = float(options.effort), options
+        self.held = {"send": options.minimise != "total", "receive": bool(options.receive)}
         self.pattern = ones_of(graph.A)
         self.readers = self.pattern.T.tocsr()
         self.work_N = row_work(graph.A)
 
-    def columns(self, start_N: np.ndarray) -> np.ndarray:
+    def best_of(self, starts: Iterable[tuple[str, np.ndarray, float]]) -> np.ndarray:
+        """Return the best partition that the starts (name, owner_N, seconds) lead to."""
+        results, tried = [], self.options.tried
+        starts = list(starts)
+        effort = self.effort * (BRIEF if len(starts) > 1 and self.graph.nnz > SMALL else 1)
+        for name, start_N, seconds in starts:
+            began = time.perf_counter()
+            results.append(self.refined(start_N, effort))
+            seconds += time.perf_counter() - began
+            if tried is not None:
+                tried.append({"start": name} | self._loads(results[-1]) | {"seconds": seconds})
+        best = min(range(len(starts)), key=lambda i: self._rank(results[i], self.rows_of))
+        owner_N = results[best]
+        if effort < self.effort:
+            began = time.perf_counter()
+            owner_N = self._best(self.refined(starts[best][1], self.effort), owner_N, rows_of=self.rows_of)
+            if tried is not None:
+                tried.append(
+                    {"start": f"{starts[best][0]}, in full"}
+                    | self._loads(owner_N)
+                    | {"seconds": time.perf_counter() - began}
+                )
+        return owner_N
+
+    def _loads(self, owner_N: np.ndarray) -> dict[str, int]:
+        send_k = self.rows_of(self.graph.A, owner_N, self.k).sum(axis=1)
+        return {"total_rows": int(send_k.sum()), "max_send_rows": int(send_k.max())}
+
+    @property
+    def rows_of(self):
+        return cover_PP if self.options.objective == "cover" else rows_PP
+
+    def refined(self, start_N: np.ndarray, effort: float) -> np.ndarray:
+        """Return the best of a start and its refinements for the rows of the objective."""
+        owner_N = self.columns(start_N, effort)
+        return self.cover(owner_N, start_N, effort) if self.options.objective == "cover" else owner_N
+
+    def columns(self, start_N: np.ndarray, effort: float) -> np.ndarray:
         """Return the best of the start and its refinements for the rows of `columns`."""
-        nets, effort = _arrays(self.readers), self.effort if self.held["send"] else 2 * self.effort
-        owner_N, rows, _ = self._refine(nets, start_N, **self.held, **sweeps(effort))
+        nets = _arrays(self.readers)
+        settings = sweeps(effort * (1 if self.held["send"] else 2)) | (BEYOND_SMALL if self.graph.nnz > SMALL else {})
+        owner_N, rows, _ = self._refine(nets, start_N, **self.held, **settings)
         if rows < self.graph.n_nodes * (FEW if self.graph.nnz > SMALL else FEW_OF_SMALL):  # a mesh
-            free_N, _, _ = self._refine(nets, start_N, send=False, **sweeps(2 * self.effort), **ON_MESHES)
+            free_N, _, _ = self._refine(nets, start_N, send=False, **sweeps(2 * effort))
             owner_N = self._best(owner_N, free_N)
         return self._best(owner_N, start_N)
 
-    def cover(self, columns_N: np.ndarray, start_N: np.ndarray) -> np.ndarray:
+    def cover(self, columns_N: np.ndarray, start_N: np.ndarray, effort: float) -> np.ndarray:
         """Return the best of the start, a partition and its refinements for the rows of minimum covers."""
         owner_N, sides = columns_N, self.held
         is_symmetric = not (self.readers != self.pattern).nnz
         if is_symmetric:  # each pair sends as many rows as it receives
             sides = {"send": any(self.held.values()), "receive": False, "both": True}
-        settings = COVER_SWEEPS | {"last_sweeps": math.ceil(self.effort * COVER_SWEEPS["last_sweeps"])}
+        settings = COVER_SWEEPS | {"last_sweeps": math.ceil(effort * COVER_SWEEPS["last_sweeps"])}
         for _ in range(COVER_ROUNDS):
             nets = _volume.nets_of_covers(*_arrays(self.pattern), owner_N, self.k, is_symmetric, cores())
             owner_N, _, _ = self._refine(nets, owner_N, per_vertex=1 if is_symmetric else 2, **sides, **settings)
@@ -130,23 +173,22 @@ class _Search:
 
     def _best(self, *owners: np.ndarray, rows_of=rows_PP) -> np.ndarray:
         """Return the partition of least cost among those of least work above the bound."""
-        most_work = self.balance * self.work_N.sum() / self.k
+        return min(owners, key=lambda owner_N: self._rank(owner_N, rows_of))
 
-        def rank(owner_N):
-            work = max(np.bincount(owner_N, self.work_N).max(), most_work)
-            return work, cost(rows_of(self.graph.A, owner_N, self.k), **self.held)
+    def _rank(self, owner_N: np.ndarray, rows_of) -> tuple[float, float]:
+        work = max(np.bincount(owner_N, self.work_N).max(), self.balance * self.work_N.sum() / self.k)
+        of_mean = 0.0 if self.options.minimise == "largest" else OF_MEAN
+        return work, cost(rows_of(self.graph.A, owner_N, self.k), **self.held, of_mean=of_mean)
 
-        return min(owners, key=rank)
 
-
-def cost(rows_kk: np.ndarray, *, send: bool, receive: bool) -> float:
-    """Return ||loads||_NORM, nearly the largest load, + OF_MEAN sum(rows) / k.
+def cost(rows_kk: np.ndarray, *, send: bool, receive: bool, of_mean: float = OF_MEAN) -> float:
+    """Return ||loads||_NORM, nearly the largest load, + of_mean sum(rows) / k.
 
     Loads are the rows that each part sends, receives, or both; with neither, the second term remains.
     """
     loads = np.array([rows_kk.sum(axis) for axis, is_held in ((1, send), (0, receive)) if is_held] or [[0]], float)
     largest = max(loads.max(), 1)
-    return float(largest * ((loads / largest) ** NORM).sum() ** (1 / NORM) + OF_MEAN * rows_kk.sum() / len(rows_kk))
+    return float(largest * ((loads / largest) ** NORM).sum() ** (1 / NORM) + of_mean * rows_kk.sum() / len(rows_kk))
 
 
 def sweeps(effort: float) -> dict:
@@ -156,15 +198,21 @@ def sweeps(effort: float) -> dict:
     }
 
 
-def _start(graph: Graph, k: int, seed: int, balance: float, start: str | np.ndarray | Partition) -> np.ndarray:
-    if isinstance(start, str):
-        names = [name for name in PARTITIONERS if name != "volume"]
-        if start not in names:
-            raise UsageError(f"volume: start = {start!r} is not known{nearest(start, names)}")
-        owner_N, who = PARTITIONERS[start](graph, k, seed=seed, balance=balance), f"volume: start {start!r}"
-    else:
-        owner_N, who = getattr(start, "owner_N", start), "volume: start"
-    return check_owner(owner_N, graph.n_nodes, k, who, fill_by=row_work(graph.A))
+def _starts(graph: Graph, k: int, seed: int, balance: float, start) -> Iterator[tuple[str, np.ndarray, float]]:
+    """Return each start: its name, the owners, and the seconds that they took."""
+    known = [name for name in PARTITIONERS if name != "volume"]
+    names = start.split(",") if isinstance(start, str) else ["given"]
+    for name in names if isinstance(start, str) else ():
+        if name not in known:
+            raise UsageError(f"volume: start = {name!r} is not known{nearest(name, known)}")
+    for name in names:
+        began = time.perf_counter()
+        if isinstance(start, str):
+            owner_N, who = PARTITIONERS[name](graph, k, seed=seed, balance=balance), f"volume: start {name!r}"
+        else:
+            owner_N, who = getattr(start, "owner_N", start), "volume: start"
+        owner_N = check_owner(owner_N, graph.n_nodes, k, who, fill_by=row_work(graph.A))
+        yield name, owner_N, time.perf_counter() - began
 
 
 def _arrays(A: sp.csr_array) -> tuple[np.ndarray, np.ndarray]:

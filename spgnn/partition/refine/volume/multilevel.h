@@ -17,7 +17,7 @@ struct Task {
     int k;
     double balance;
     uint64_t seed;
-    double most_work = 0.02;  // of a cluster, over the mean of a part
+    double most_work = 0.1;  // of a cluster, over the mean of a part
     int threads = 1;
     int isa = 0;
 };

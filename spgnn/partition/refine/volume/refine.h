@@ -15,7 +15,7 @@ constexpr int MOST_PARTS = 1 << 13;
 
 struct Schedule {
     int levels = 8;  // at most; coarsening ends below `coarsest` vertices a part
-    int coarsest = 160;
+    int coarsest = 15;
     int top_sweeps = 28, sweeps = 14, last_sweeps = 15;
     double top_temperature = 1.76, fall = 1.3, end = 0.8, last_temperature = 0.5;  // rows
     double work_price =

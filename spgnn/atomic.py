@@ -1,7 +1,8 @@
 """Files and folders that appear whole or not at all: written under a temporary name, synced, renamed.
 
-A kill leaves what was there before, and next to it a hidden `.NAME.new-*` that can be deleted. If NAME is a link, its
-target is replaced; a device or pipe is refused, because the rename would put a file there.
+A kill leaves what was there before, and next to it a hidden `.NAME.new-*` that can be deleted. Only where an option named
+a file is a link followed; a link at any other name is replaced itself, so nothing outside of the folder is written over.
+A device or pipe is refused, because the rename would put a file there.
 """
 
 from __future__ import annotations
@@ -32,14 +33,16 @@ def new_folder(final: Path) -> Iterator[Path]:
     A folder that is not empty cannot be renamed over: the old one is renamed first and removed last.
     Raises: ResourceError if the disk refuses it.
     """
-    final = Path(os.path.realpath(final))
+    final = _without_links(final)
     new = _temporary(final, "new")
     old = _temporary(final, "old")
     try:
         new.mkdir(parents=True)
         yield new
         sync(new)
-        if final.exists():
+        if final.is_symlink():
+            final.unlink()
+        elif final.exists():
             final.rename(old)
         new.rename(final)
         sync(final.parent)
@@ -56,11 +59,12 @@ def new_file(final: Path, option: str = "") -> Iterator[BinaryIO]:
     """Yield a file open for writing bytes, which takes final's name when the block ends without an error.
 
     The file is created under a secret name and never opened by name again, so that nothing else can be written over.
-    Args:   option  that named the file, for messages.
+    Args:   option  that named the file, for messages; a link at final is then followed.
     Raises: ResourceError if the disk refuses it, UsageError if final is something else than a file.
     """
-    check_file(final, option)
-    named, final = final, Path(os.path.realpath(final))
+    named, final = final, Path(os.path.realpath(final)) if option else _without_links(final)
+    if not final.is_symlink():
+        check_file(named, option)
     new = _temporary(final, "new")
     is_made = False
     try:
@@ -192,6 +196,11 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _without_links(final: Path) -> Path:
+    """Return the absolute path of what may itself be a link, in a folder without links."""
+    return Path(os.path.realpath(final.parent), final.name)
 
 
 def _temporary(final: Path, what: str) -> Path:

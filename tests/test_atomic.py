@@ -74,11 +74,23 @@ def test_a_file_that_is_replaced_while_it_is_written_is_not_followed(tmp_path):
     assert (tmp_path / "victim").read_text() == "SECRET"
 
 
-def test_the_target_of_a_link_is_replaced_and_the_link_stays(tmp_path):
+def test_a_link_is_followed_only_where_an_option_named_it(tmp_path):
     (tmp_path / "to").write_text("one")
     (tmp_path / "link").symlink_to("to")
-    write_text(tmp_path / "link", "two")
+    write_text(tmp_path / "link", "two", "--out")
     assert (tmp_path / "link").is_symlink() and (tmp_path / "to").read_text() == "two"
+    write_text(tmp_path / "link", "three")
+    assert not (tmp_path / "link").is_symlink() and (tmp_path / "to").read_text() == "two"
+
+
+def test_a_folder_takes_the_place_of_a_link_and_leaves_what_it_points_to(tmp_path):
+    (tmp_path / "to").mkdir()
+    (tmp_path / "to" / "kept").write_text("one")
+    (tmp_path / "link").symlink_to("to")
+    with new_folder(tmp_path / "link") as new:
+        (new / "other").write_text("two")
+    assert names(tmp_path) == ["link", "to"] and not (tmp_path / "link").is_symlink()
+    assert names(tmp_path / "to") == ["kept"] and names(tmp_path / "link") == ["other"]
 
 
 def test_two_writers_at_once_leave_the_whole_file_of_one_of_them(tmp_path):

@@ -35,7 +35,7 @@ def save_graph(graph: Graph, path: str | Path, progress: Progress = None) -> Non
     manifest = _manifest(graph)
     total_bytes = sum(array.nbytes for array in arrays.values())
     done_bytes = 0
-    with new_folder(path) as new:
+    with new_folder(Path(os.path.realpath(path))) as new:
         for name, array in arrays.items():
             with _File(new / f"{name}.npy") as file:
                 file.write_header(array)

@@ -141,7 +141,7 @@ def prune(folder: Path, keep: Iterable[int]) -> None:
     kept = {name_of(epoch) for epoch in keep}
     for path in list_checkpoints(folder):
         if path.name not in kept:
-            shutil.rmtree(path)
+            path.unlink() if path.is_symlink() else shutil.rmtree(path)
 
 
 def model_spec(folder: Path, manifest: dict, config: TrainConfig) -> ModelSpec:

@@ -85,7 +85,7 @@ class RunFolder:
         names = itertools.chain(["parts"], (f"parts-{number}" for number in itertools.count(2)))
         self.parts = next(name for name in names if not os.path.lexists(self.folder / name))
         with _written(self.folder):  # until env.json has the name: after a kill the next training removes the parts
-            (self.folder / MARK).write_text(self.parts)
+            write_text(self.folder / MARK, self.parts)
         return self.folder / self.parts, False
 
     def discard_parts(self) -> None:

@@ -6,6 +6,7 @@ Colours are those of Okabe & Ito (2008) and Paul Tol, which colour-blind readers
 from __future__ import annotations
 
 import colorsys
+import os
 import re
 import textwrap
 from collections.abc import Callable, Iterator
@@ -68,7 +69,7 @@ class Picture:
         path = Path(path)
         if path.suffix not in FORMATS:
             raise UsageError(f"{path}: expected a file name ending in {' or '.join(FORMATS)}")
-        with look(), new_file(path) as file:
+        with look(), new_file(Path(os.path.realpath(path))) as file:
             metadata = {"Date": None} if path.suffix == ".svg" else None
             self.titled().savefig(file, format=path.suffix[1:], metadata=metadata)
         return path

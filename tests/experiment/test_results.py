@@ -50,6 +50,23 @@ def test_a_link_to_checkpoints_elsewhere_is_kept_and_what_it_holds_is_not(tmp_pa
     assert load_checkpoint(best_checkpoint(tmp_path / "run" / "checkpoints"))[1]["epoch"] == 1
 
 
+@pytest.mark.parametrize(
+    "again", [{"overwrite": True}, {"overwrite": False, "resume": "run"}], ids=["overwrite", "resume"]
+)
+def test_links_at_the_files_and_checkpoints_of_a_run_are_replaced_and_not_followed(tmp_path, monkeypatch, again):
+    monkeypatch.chdir(tmp_path)
+    trained("run")
+    (victims := tmp_path / "victims").mkdir()
+    for path in [*Path("run").glob("*.*"), *Path("run").glob("checkpoints/epoch-*")]:
+        path.rename(victims / path.name)
+        path.symlink_to(victims / path.name)
+    before = contents(victims)
+    trained("run", epochs=4, **again)
+    assert contents(victims) == before
+    assert not [path for path in Path("run").glob("*.*") if path.is_symlink()]
+    assert load_checkpoint(best_checkpoint(Path("run/checkpoints")))[1]["epoch"] == 4
+
+
 def test_another_run_is_not_replaced_unless_that_is_asked_for(tmp_path):
     trained(tmp_path / "run")
     before = contents(tmp_path / "run")

@@ -67,7 +67,7 @@ def save_partition(partition: Partition, folder: str | Path, graph: Graph, hops:
         partition = replace(partition, graph_digest=graph.digest(), metrics=measured)
     folder = Path(folder)
     check_free(folder)
-    with new_folder(folder) as new:
+    with new_folder(Path(os.path.realpath(folder))) as new:
         for name, array in {"owner": partition.owner_N, **packed_ids(graph.ids)}.items():
             _write(new / f"{name}.npy", array)
         parts, train = [], []

@@ -34,7 +34,8 @@ def attack(seed: int, amount: int):
 
 def flip(home: Path, dice: random.Random) -> dict:
     """Flip a bit in a copy, and run the commands that have to see it."""
-    shutil.copytree(home, work := home.parent / "work")
+    shutil.rmtree(work := home.parent / "work", ignore_errors=True)  # of a case that did not end
+    shutil.copytree(home, work)
     try:
         kind = dice.choice(list(SEEN))
         path = dice.choice(sorted(work.glob(kind)))

@@ -133,15 +133,7 @@ def on_disk(home: Path, name: str, words: list[str], out: str, set_size, share: 
 
 
 def plant() -> None:
-    """A disk that is full is passed over."""
-    from contextlib import suppress
-
+    """A disk that is full is an error like any other."""
     from spgnn import atomic
 
-    write = atomic.write_text
-
-    def careless(*words, **options):
-        with suppress(Exception):
-            return write(*words, **options)
-
-    atomic.write_text = careless
+    atomic._refused = lambda path, error, option="": RuntimeError(f"{path}: {error}")

@@ -68,4 +68,7 @@ def draw(rng):
 
 def plant() -> None:
     """A message carries four bytes that nobody predicts."""
-    from spgnn.cost import volume  # noqa: F401
+    from spgnn.dist.traffic import Traffic
+
+    count = Traffic.count_sent
+    Traffic.count_sent = lambda self, kind, bytes_P, label=None: count(self, kind, bytes_P + 4 * (bytes_P > 0), label)

@@ -58,7 +58,7 @@ def assemble(
         index = _index(own_n, A_nN, owner_of, layout)
         A_oo, A_og = index.split(A_nN)
     del A_nN
-    order_n = local_order(A_oo) if locality else None
+    order_n = local_order(A_oo, layout.threads) if locality else None
     if order_n is not None:
         A_oo, A_og = in_order(A_oo, order_n), sp.csr_array(A_og[order_n])
         index = replace(index, own_n=index.own_n[order_n])

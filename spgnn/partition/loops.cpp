@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 
 #include <algorithm>
+#include <future>
 #include <utility>
 #include <vector>
 
@@ -92,7 +93,7 @@ py::array_t<int64_t> pair_covers(const Array<int64_t>& indptr, const Array<int32
 
 // (the cheapest order of locality.h, empty unless it costs at most `enough` times the present order; the cost of the
 // present order; the cost of the cheapest).
-py::tuple local_order(const Array<int64_t>& indptr, const Array<int32_t>& indices, double enough) {
+py::tuple local_order(const Array<int64_t>& indptr, const Array<int32_t>& indices, double enough, int threads) {
     const int64_t n = indptr.size() - 1, *starts = indptr.data();
     const int32_t* columns = indices.data();
     std::vector<int32_t> best;
@@ -100,13 +101,23 @@ py::tuple local_order(const Array<int64_t>& indptr, const Array<int32_t>& indice
     {
         py::gil_scoped_release free;
         check_csr(indptr, indices, n);
-        now = least = reading_cost(starts, columns, n, nullptr);
-        auto compare = [&](std::vector<int32_t> order) {
-            const int64_t cost = reading_cost(starts, columns, n, order.data());
+        auto cost_of = [&](const int32_t* order) { return reading_cost(starts, columns, n, order); };
+        std::vector<int32_t> falling;
+        int64_t of_falling = 0;
+        auto others = std::async(threads > 1 ? std::launch::async : std::launch::deferred, [&] {
+            now = cost_of(nullptr);
+            falling = by_degree(starts, n);
+            of_falling = cost_of(falling.data());
+        });
+        std::vector<int32_t> near = Communities().order(starts, columns, n);
+        const int64_t of_near = cost_of(near.data());
+        others.get();
+        least = now;
+        auto compare = [&](std::vector<int32_t>& order, int64_t cost) {
             if (double(cost) <= enough * double(now) && cost < least) least = cost, best = std::move(order);
         };
-        compare(by_degree(starts, n));
-        compare(Communities().order(starts, columns, n));
+        compare(falling, of_falling);
+        compare(near, of_near);
     }
     return py::make_tuple(array_of(best), now, least);
 }
@@ -160,7 +171,7 @@ PYBIND11_MODULE(_loops, m) {
     m.def("pair_covers", &spgnn::pair_covers, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
           py::arg("owner").noconvert(), py::arg("k"), py::arg("threads"));
     m.def("local_order", &spgnn::local_order, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
-          py::arg("enough"));
+          py::arg("enough"), py::arg("threads") = 1);
     spgnn::define_dots<float>(m);
     spgnn::define_dots<double>(m);
 }

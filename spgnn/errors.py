@@ -66,7 +66,7 @@ MEANT = {
         "method": "partitioner partition_method algorithm partitioning",
         "metis": "kway parmetis",
         "replication": "c replicate 1.5d",
-        "scheme": "exchange communication comm",
+        "scheme": "communication comm",
         "ranks k": "n ntasks np nprocs n_procs nproc num_ranks n_ranks processes world_size nparts n_parts num_partitions k ranks",
         "parts k": "num_parts parts",
         "ranks_per_host": "ranks_per_node ppn ntasks_per_node tasks_per_node",

@@ -155,7 +155,7 @@ def test_any_character_of_a_name_survives_toml(tmp_path):
 def test_a_training_distributes_with_its_options_and_defaults_for_the_keywords_that_it_has_not():
     how = select(Distribution, TrainConfig(scheme="cover", threads=3, seed=5, schedule="plain"))
     own = {f.name for f in fields(Distribution)} - {f.name for f in fields(TrainConfig)}
-    assert own == {"order", "keep", "locality", "balance", "machine"}
+    assert own == {"order", "keep", "locality", "balance", "machine", "hosts"}
     assert (how.scheme, how.threads, how.seed, how.method) == ("cover", 3, 5, "metis")
     assert (how.order, how.keep, how.locality, how.balance, how.machine) == ("spmm_first", False, True, 1.03, "laptop")
     assert select(Distribution, TrainConfig()).order == "auto" and select(Distribution, TrainConfig()).keep

@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from .epoch import FixedModel
 
 
-def choose_scheme_of(planned: PlannedGraph, part: Partition, c: int, machine: Machine, itemsize: int = 4) -> str:
-    """Return the scheme that --scheme auto takes on a machine as its ranks are placed."""
-    grid, A = grid_of(part.k, c), planned.graph.A
+def choose_scheme_of(
+    planned: PlannedGraph, part: Partition, c: int, machine: Machine, itemsize: int = 4, is_flat: bool = False
+) -> str:
+    """Return the scheme that --scheme auto takes on a machine as its ranks are placed, or --scheme flat."""
+    grid, A = grid_of(part.k, c, machine.ranks_per_host), planned.graph.A
     if grid.size == 1:
         return "columns"
     columns, cover = (count_pairs(A, part, grid, scheme) for scheme in ("columns", "cover"))
@@ -33,6 +35,9 @@ def choose_scheme_of(planned: PlannedGraph, part: Partition, c: int, machine: Ma
     loops_k = np.bincount(part.owner_N, weights=loops_N, minlength=part.k).astype(np.int64)
     multiplied = columns.with_loops(loops_k)
     counts = {"columns_PP": columns.rows_PP, "cover_PP": cover.rows_PP, "moved_PP": on_ranks(cover.moved_kk, grid)}
+    if grid.is_tiered and not is_flat:
+        tiers = count_pairs(A, part, grid, "two-tier")
+        counts |= {"two_tier_PP": tiers.rows_PP, "two_tier_moved_PP": tiers.moved_kk}
     counts |= {"own_nnz": multiplied.own_P, "ghost_nnz": multiplied.ghost_P, "n": np.repeat(part.sizes_k, c)}
     return auto_scheme(counts, machine, itemsize)[0]
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..config.names import SENDS_SUMS
 from ..cost.grid import ProcessGrid
 from ..cost.memory import sum_bytes
 from ..cost.pairs import Counts, count_pairs
@@ -75,6 +76,11 @@ class LayerCounts:
         return self._made[key]
 
     @property
+    def is_relayed(self) -> bool:
+        """Whether rows that cross between hosts are gathered and spread inside them."""
+        return self.scheme == "two-tier" and self.grid.is_tiered
+
+    @property
     def steps(self) -> list[Counts]:
         """The counts of the layers of a pruned step."""
         return [self.counts(number) for number in range(1, len(self.masks))]
@@ -82,13 +88,13 @@ class LayerCounts:
     def exchanges(self, product: Product) -> Iterable[Exchange]:
         """Yield the exchange of rows and the exchange of partial results of a product, as far as it needs them.
 
-        Under cover, rows that are read and not summed (attention, maximum, A.fetch) travel as under columns.
+        Where sums are sent, rows that are read and not summed (attention, maximum, A.fetch) travel as under columns.
         """
         if not product.is_sent:
             return
         is_backward, width, layer = product.pass_name == "backward", product.width, product.layer or 0
         number = layer if len(self.masks) and product.pass_name != "evaluate" else 0
-        scheme = "columns" if product.kind == "ghosts" and self.scheme == "cover" else self.scheme
+        scheme = "columns" if product.kind == "ghosts" and self.scheme in SENDS_SUMS else self.scheme
         head, counts = (layer, "backward" if is_backward else "forward"), self.counts(number, scheme)
         if product.kind != "sum":
             n_bytes, rows_PP = row_bytes(width, self.itemsize, self.wires[is_backward]), counts.rows_PP

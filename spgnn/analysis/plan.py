@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..cost.machines import Machine
+from ..cost.pairs import grid_of
 from ..cost.seconds import EpochTime, epoch_seconds
 from ..partition import Partition
 from .planned_graph import PlannedGraph
@@ -38,12 +39,15 @@ class Choice:
     prune: bool = False
     overlap: bool = True
 
-    def measured(self, planned: PlannedGraph, part: Partition, scheme: str, c: int) -> VolumeReport:
+    def measured(
+        self, planned: PlannedGraph, part: Partition, scheme: str, c: int, ranks_per_host: int = 0
+    ) -> VolumeReport:
         """Return what an epoch sends."""
         options = {name: getattr(self, name) for name in ("order", "keep", "wire", "wire_gradients")}
         options |= {"sparse_input": True, "keep_sparse": planned.keeps_sparse} if planned.has_sparse_input else {}
         options |= {"train_N": planned.train_N} if self.prune else {}
-        return measure(planned.graph, part, scheme, replication=c, itemsize=self.itemsize, model=self.layers, **options)
+        grid = grid_of(part.k, c, ranks_per_host)
+        return measure(planned.graph, part, scheme, (), grid, self.itemsize, model=self.layers, **options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,7 @@ class Prediction:
             "memory_mb": self.memory.peak / 1e6, "memory_rank": self.rank, "memory_largest": self.memory.largest,
             "memory_parts_mb": {name: b / 1e6 for name, b in self.memory.parts.items()} | {"loading": self.memory.loading / 1e6},
             "host_mb": self.host_bytes / 1e6, "available_mb": self.available_bytes / 1e6, "fits": self.fits,
-        } | ({} if self.device is None else {
+        } | r.tiers | ({} if self.device is None else {
             "device_mb": self.device.training / 1e6, "device_available_mb": self.device_bytes / 1e6,
             "device_parts_mb": {name: b / 1e6 for name, b in self.device.parts.items()},
         })  # fmt: skip
@@ -104,7 +108,7 @@ def plan_line(
             device_bytes  memory of the device that each rank has; 0: there are none.
     Raises: UsageError for a scheme, c or order that does not fit.
     """
-    report, size = model.measured(planned, part, scheme, c), part.k * c
+    report, size = model.measured(planned, part, scheme, c, machine.ranks_per_host), part.k * c
     ranks = PlannedRanks(planned, part, report)
     runs = [ranks.on(rank) for rank in range(size)]
     of = {"n_ranks": size, "is_symmetric": planned.is_symmetric}

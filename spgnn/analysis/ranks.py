@@ -87,7 +87,7 @@ class PlannedRanks:
             sender_P=nonzeros.sender_P * price, out_P=self.n_P * share,
             table_P=self.n_P + nonzeros.rows_PP.sum(axis=0),
             rows_PP=rows.rows_PP if rows else np.zeros_like(nonzeros.rows_PP), row_bytes=rows.row_bytes if rows else 0,
-            sum_PP=sums.rows_PP if sums else None, sum_bytes=sums.row_bytes if sums else 0,
+            is_relayed=of is not None and of.kind != "ghosts" and self.pairs.is_relayed, sum_PP=sums.rows_PP if sums else None, sum_bytes=sums.row_bytes if sums else 0,
         )  # fmt: skip
 
     def _weights(self, of: Product, share: float) -> Dense:

@@ -119,10 +119,19 @@ class VolumeReport:
                 total_PP += exchange.rows_PP * exchange.row_bytes
         return total_PP
 
+    @property
+    def tiers(self) -> dict[str, int]:
+        """Of ranks on several hosts: rows of a product and bytes of an epoch that cross between hosts, by their keys of JSON."""
+        crosses_PP = self.pairs.grid.crosses_PP
+        if not crosses_PP.any():
+            return {}
+        rows = {"rows_between_hosts": int(self.rows_PP[crosses_PP].sum())}
+        return rows if self.run is None else rows | {"bytes_between_hosts": int(self.bytes_PP()[crosses_PP].sum())}
+
     def to_dict(self) -> dict:
-        """Return the JSON object of `spgnn measure`: its fixed keys, then work_imbalance and layers."""
+        """Return the JSON object of `spgnn measure`: its fixed keys, then work_imbalance, layers and tiers."""
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in HIDDEN}
-        return values | {"layers": [asdict(layer) for layer in self.layers]}
+        return values | {"layers": [asdict(layer) for layer in self.layers]} | self.tiers
 
     def __repr__(self) -> str:
         return str(self)  # of arrays, k x k, nobody would see more
@@ -145,6 +154,9 @@ class VolumeReport:
             f"  layer {e['layer']} {e['direction']:<8} {e['kind']:<4}  {e['rows']:>12,} rows x {e['width']:<5} {e['bytes']:>16,} bytes"
             for e in self.exchanges
         ]
+        for name, count in self.tiers.items():
+            unit, all_of = name.split("_")[0], self.total_rows if name.startswith("rows") else self.bytes_per_epoch
+            lines.append(f"  between hosts: {count:,} {unit}, inside: {all_of - count:,}")
         if self.run is not None:
             lines.append(f"  an epoch: {self.bytes_per_epoch:,} bytes")
         return "\n".join(lines)

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..config.names import SCHEMES, Order
+from ..cost.grid import ProcessGrid
 from ..cost.pairs import grid_of, reached_rows
 from ..cost.schedule import row_bytes
 from ..errors import UsageError, check_integer, nearest
@@ -36,7 +37,7 @@ def measure(
     partition: Partition | np.ndarray,
     scheme: str = "columns",
     widths: Sequence[int] = (),
-    replication: int = 1,
+    replication: int | ProcessGrid = 1,
     itemsize: int = 4,
     *,
     model: torch.nn.Module | FixedModel | None = None,
@@ -58,10 +59,11 @@ def measure(
     Args:   graph        with its reverse edges, unless with_edges chose otherwise; the self-loops that
                          normalise("gcn") adds send nothing.
             partition    a Partition, or an owner array (N,) of which the largest entry is k - 1.
-            scheme       broadcast, columns or cover.
+            scheme       broadcast, columns, cover or two-tier.
             widths       F, hidden ..., C of a Stack of GCN; or
             model        any model; it is not changed. Without both: rows and messages, and no torch.
-            replication  c of 1.5D: P = k c ranks, each part on c of them.
+            replication  c of 1.5D: P = k c ranks, each part on c of them; or the grid of the ranks, which has their
+                         hosts: grid_of(k, 1, ranks_per_host). On one host two-tier is cover.
             itemsize     bytes of an entry of H: 2 bfloat16, 4 float32, 8 float64.
             evaluations  forward passes per epoch in addition to the training step; they compute all rows.
             input_is_fixed  of widths: False where dropout acts on X.
@@ -80,7 +82,8 @@ def measure(
     wires, graph = (wire, wire_gradients), graph.in_use()
     _check(scheme, itemsize, evaluations, wires, input_gradient and keep)
     part, widths, run = _partition_of(graph, partition), _checked(widths, model), None
-    pairs = LayerCounts(graph, part, scheme, grid_of(part.k, replication), itemsize, wires)
+    grid = replication if isinstance(replication, ProcessGrid) else grid_of(part.k, replication)
+    pairs = LayerCounts(graph, part, scheme, grid, itemsize, wires)
     if widths or model is not None:
         from .epoch import gcn_of
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..partition import Partition
 
 COLUMNS = {
-    "ranks": "ranks", "k": "k", "method": "method", "scheme": "scheme", "replication": "c", "total_rows": "rows sent",
+    "ranks": "ranks", "k": "k", "method": "method", "scheme": "scheme", "replication": "c", "total_rows": "rows sent", "rows_between_hosts": "between hosts",
     "sum_rows": "rows summed", "max_send_rows": "max sent", "max_over_mean_send": "max/mean",
     "max_recv_rows": "max read", "messages": "messages", "edge_cut": "edge cut", "replication_factor": "copies",
     "label_entropy": "entropy", "work_imbalance": "imbalance", "bytes_per_epoch": "MB/epoch", "seconds": "cut s",
@@ -64,11 +64,13 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
       spgnn measure wordnet -k 64 --scheme broadcast,columns,cover
       spgnn measure wordnet -k 64,256 --replication 1,2,4 --simulate
       spgnn measure wordnet --partition parts -k 2
+      spgnn measure wordnet -k 16 --hosts 4 --scheme cover,two-tier
 
     Values of a list are separated by commas; each combination is one line of the table:
 
     \b
       rows sent    in one product with the adjacency matrix, by all ranks
+      between hosts  of these rows, with --hosts
       rows summed  in the sums of its partial results, with replication
       max sent     rows sent by the busiest rank; max/mean: divided by the mean
       max read     rows received by the rank that receives most
@@ -106,6 +108,7 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
     left_out = {"k"} if config.ranks else {"ranks"}
     left_out |= {"sum_rows"} if max(replications) == 1 else set()
     left_out |= {"label_entropy"} if planned.graph.y is None else set()
+    left_out |= set() if config.hosts else {"rows_between_hosts"}
     left_out |= set() if planned.widths else {"bytes_per_epoch"}
     _write(lines, {name: text for name, text in COLUMNS.items() if name not in left_out}, OMIT)
     if len(lines) == 1 and planned.widths:
@@ -147,7 +150,7 @@ def _predictor(planned: Planned, config: MeasureConfig):
         machine = loaded if alone else loaded.placed(-(-part.k * c // max(config.hosts, 1)))
         scheme = planned.scheme(name, part, c, machine)
         if not config.simulate:
-            return planned.report(part, scheme, c), {}
+            return planned.report(part, scheme, c, machine.ranks_per_host), {}
         line = planned.line(part, scheme, c, machine, from_parts=True)
         names = ("ranks", "hosts", "epoch_s", "epoch_parts_s", "memory_mb")
         return line.report, {"simulated": {"machine": machine.name} | {name: line.to_dict()[name] for name in names}}

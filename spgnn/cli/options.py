@@ -65,7 +65,7 @@ PRESET_HELP = "\n".join(("\b\nPresets:", *(f"  {name:17}{preset.source}" for nam
 # What a shell completes: values of parameters, and files or folders by what help shows as the value.
 NAMES = {
     **dict.fromkeys(("method", "start"), PARTITIONERS), "model": MODELS, "sampler": ("none", *SAMPLERS),
-    "scheme": ("auto", *SCHEMES), "objective": ("columns", "cover", "cut", "vol"),
+    "scheme": ("auto", "flat", *SCHEMES), "objective": ("columns", "cover", "cut", "vol"),
     "split": ("auto", "given", "random"), "format": FORMATS, "features": ("degree", "ones", "identity"),
     "preset": tuple(PRESETS), "help": ("all",),
 }  # fmt: skip

@@ -19,10 +19,17 @@ if TYPE_CHECKING:
 
 COLUMNS = {
     "mark": "", "ranks": "ranks", "hosts": "hosts", "method": "method", "scheme": "scheme", "replication": "c",
-    "bytes": "MB/epoch", "epoch": "epoch s", "products": "products", "waiting": "waiting", "memory": "MB/rank",
+    "bytes": "MB/epoch", "between": "MB/crossing", "epoch": "epoch s", "products": "products", "waiting": "waiting", "memory": "MB/rank",
     "host": "MB/host", "device": "MB/device", "verdict": "",
 }  # fmt: skip
-OMIT = ("hosts", "products", "waiting", "memory", "host")  # left out, in this order, until the table fits the terminal
+OMIT = (
+    "hosts",
+    "between",
+    "products",
+    "waiting",
+    "memory",
+    "host",
+)  # left out, in this order, until the table fits the terminal
 
 
 FIRST = """
@@ -49,6 +56,7 @@ def plan(graph: str, config: PlanConfig, as_json: bool) -> None:
     \b
       c         replication
       MB/epoch  sent by all ranks (10^6 bytes)
+      MB/crossing  of these, between hosts
       products  seconds of sparse and dense products
       waiting   seconds of exchanges and sums that no product overlaps
       MB/rank   memory of the rank that needs most; MB/host: of its host
@@ -62,7 +70,7 @@ def plan(graph: str, config: PlanConfig, as_json: bool) -> None:
     options = {"from_parts": bool(planned.config.partition), "device_bytes": device_bytes}
     lines = [
         planned.line(part, planned.scheme(name, part, c, machine), c, machine, **options)
-        for part, name, c in planned.on_ranks()
+        for part, name, c in planned.on_ranks(machine)
     ]
     best = fastest(lines)
     if as_json:
@@ -74,9 +82,13 @@ def plan(graph: str, config: PlanConfig, as_json: bool) -> None:
             f"{machine.name}: {machine.ranks_per_host} rank(s) per host, {bytes_text(machine.memory_bytes)} of memory"
         )
         rows = [_row(line, line is best) for line in lines]
-        units = {"bytes": "epoch", "memory": "rank", "host": "host"} | ({"device": "device"} if device_bytes else {})
+        units = {"bytes": "epoch", "between": "crossing", "memory": "rank", "host": "host"} | (
+            {"device": "device"} if device_bytes else {}
+        )
         units = {key: in_one_unit(rows, key, per) for key, per in units.items()}
-        columns = {key: units.get(key, heading) for key, heading in COLUMNS.items() if key != "device" or device_bytes}
+        left_out = set() if device_bytes else {"device"}
+        left_out |= set() if any(line.hosts > 1 for line in lines) else {"between"}
+        columns = {key: units.get(key, heading) for key, heading in COLUMNS.items() if key not in left_out}
         colours = {"*": "green", " ": ""}
         write_table(rows, columns, OMIT, lambda row: colours[row["mark"]] if row["verdict"] == " " else "red")
     if best is None:
@@ -136,6 +148,7 @@ def _row(line: Prediction, is_best: bool) -> dict:
         "scheme": line.report.scheme,
         "replication": line.report.replication,
         "bytes": line.report.bytes_per_epoch,
+        "between": line.report.tiers.get("bytes_between_hosts", 0),
         "epoch": f"{epoch.epoch_s:.4f}",
         "products": f"{epoch.spmm + epoch.gemm + epoch.passes + epoch.calls:.4f}",
         "waiting": f"{epoch.exchange - epoch.hidden + epoch.sums + epoch.all_reduce:.4f}",

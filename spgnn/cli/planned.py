@@ -75,11 +75,16 @@ class Planned:
             self._parts[key] = part_graph(graph, k, method, seed=config.seed, scheme=scheme if by_scheme else None)
         return self._parts[key]
 
-    def on_ranks(self) -> Iterator[tuple[Partition, str, int]]:
-        """Yield partition into P / c parts, scheme and c, for each P of --ranks, c whose square divides P, method, scheme."""
+    def on_ranks(self, machine: Machine | None = None) -> Iterator[tuple[Partition, str, int]]:
+        """Yield partition into P / c parts, scheme and c, for each P of --ranks, c whose square divides P, method, scheme.
+
+        Args: machine  two-tier is omitted, next to other schemes, where ranks are on one of its hosts.
+        """
         config = self.config
         wanted, schemes = integers("replication", config.replication), words("scheme", config.scheme)
-        used = lambda size: schemes if size > 1 else schemes[:1]  # one rank sends nothing
+        flat = tuple(scheme for scheme in schemes if scheme != "two-tier") or schemes
+        of_hosts = lambda size: schemes if machine is None or machine.hosts(size) > 1 else flat
+        used = lambda size: of_hosts(size) if size > 1 else schemes[:1]  # one rank sends nothing
         if config.partition:
             part = self.load_part()
             for k, c in _fitting(part.k, wanted, config):
@@ -107,19 +112,20 @@ class Planned:
         """Return the scheme that a training takes for this name: auto is decided on the machine."""
         from ..analysis.choices import choose_scheme_of
 
-        if name != "auto":
+        if name not in ("auto", "flat"):
             return name
-        return choose_scheme_of(self.planned, part, c, machine, ITEMSIZE[self.config.dtype])
+        return choose_scheme_of(self.planned, part, c, machine, ITEMSIZE[self.config.dtype], name == "flat")
 
-    def report(self, part: Partition, scheme: str, c: int) -> VolumeReport:
+    def report(self, part: Partition, scheme: str, c: int, ranks_per_host: int) -> VolumeReport:
         """Return what an epoch sends, its rows pruned where the training prunes them; without a model, rows alone."""
         from ..analysis import measure
+        from ..cost.pairs import grid_of
 
         if self._model is None:
             train_N = self.planned.train_N if self.config.prune == "always" else None
             size = ITEMSIZE[self.config.dtype]
-            return measure(self.graph, part, scheme, replication=c, itemsize=size, train_N=train_N)
-        return self.model(self.is_pruned(part, scheme, c)).measured(self.planned, part, scheme, c)
+            return measure(self.graph, part, scheme, (), grid_of(part.k, c, ranks_per_host), size, train_N=train_N)
+        return self.model(self.is_pruned(part, scheme, c)).measured(self.planned, part, scheme, c, ranks_per_host)
 
     def line(self, part: Partition, scheme: str, c: int, machine: Machine, **options) -> Prediction:
         """Return the memory, bytes and seconds of an epoch on a machine."""

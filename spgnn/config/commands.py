@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from . import groups
 from .fields import changed, option
-from .names import SCHEMES, Device, Norm, Prune
+from .names import Device, Norm, Prune
 
 LISTED = {"metavar": "NAME,..."}
 METHODS = LISTED | {"help": "partitioners, see below"}
@@ -24,6 +24,7 @@ class Distribution(
     groups.ExchangeConfig,
     groups.MachineConfig,
     groups.HardwareConfig,
+    groups.HostsConfig,
 ):
     """The options of `distribute`: how a graph is partitioned, exchanged and computed with."""
 
@@ -151,7 +152,9 @@ class PlanConfig(
     heading = "Partition"
     ranks: str = option("", "numbers of ranks P [4, or as --partition]", metavar="4,16,...")
     method: str = changed(groups.PartitionerConfig, "method", groups.PartitionerConfig.method, **METHODS)
-    scheme: str = changed(groups.ExchangeConfig, "scheme", ",".join(SCHEMES), help="exchange schemes", **LISTED)
+    scheme: str = changed(
+        groups.ExchangeConfig, "scheme", "cover,columns,broadcast,two-tier", help="exchanges", **LISTED
+    )
     replication: str = changed(groups.ExchangeConfig, "replication", "1,2", metavar="1,2,...")
     machine: str = changed(
         groups.MachineConfig, "machine", "", help="machine model [this host, as laptop]", heading="Machine"

@@ -300,7 +300,9 @@ class ExchangeConfig:
     """What travels between ranks, and as which type."""
 
     heading = "Communication"
-    scheme: Literal["auto", names.Scheme] = option("auto", "exchange scheme; auto: cover or columns")
+    scheme: Literal["auto", "flat", names.Scheme] = option(
+        "auto", "auto: fastest; flat: blind to hosts", alias="exchange", metavar="NAME"
+    )
     replication: int = option(1, "replication factor c of 1.5D; c*c divides P", low=1)
     wire: names.Wire = option("float32", "rows sent forward; float32: unchanged")
     wire_gradients: names.Wire = option("float32", "rows sent backward; float32: unchanged")

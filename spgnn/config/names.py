@@ -25,7 +25,7 @@ Dtype = Literal["float32", "float64", "bfloat16"]
 Order = Literal["auto", "spmm_first"]
 Schedule = Literal["auto", "plain"]
 Prune = Literal["auto", "always", "never"]
-Scheme = Literal["cover", "columns", "broadcast"]
+Scheme = Literal["cover", "columns", "broadcast", "two-tier"]
 Wire = Literal["float32", "bfloat16", "float16", "int8"]
 Device = Literal["cpu", "cuda"]
 Evaluation = Literal["auto", "together", "layerwise"]  # of parts
@@ -42,6 +42,7 @@ LAYER_NORMS = get_args(LayerNorm)
 ACTIVATIONS = get_args(Activation)
 DTYPES = get_args(Dtype)
 SCHEMES = get_args(Scheme)
+SENDS_SUMS = ("cover", "two-tier")
 WIRES = get_args(Wire)
 ITEMSIZE = {"bfloat16": 2, "float32": 4, "float64": 8}  # bytes of a number of each Dtype
 

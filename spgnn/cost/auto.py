@@ -18,24 +18,25 @@ SAVES = 0.95  # pruning has to take less than this share of the work, or the sec
 
 
 def auto_scheme(counts: Mapping[str, np.ndarray], machine: Machine, itemsize: int) -> tuple[str, str]:
-    """Return cover or columns, whichever is faster on a machine as its ranks are placed, and why in a sentence.
+    """Return the scheme that is fastest on a machine as its ranks are placed, and why in a sentence.
 
     Args: counts  of one product with A: n own rows of each rank, own_nnz and ghost_nnz with own and with ghost rows, all of
                   them at the reader, (P,); columns_PP and cover_PP, rows that q sends p under each scheme; moved_PP,
-                  nonzeros that q multiplies for p under cover.
+                  nonzeros that q multiplies for p under cover. two_tier_PP, two_tier_moved_PP where ranks are on
+                  several hosts and the two-tier exchange may be taken.
     """
     shared = {"width": WIDTH, "own_P": counts["own_nnz"], "out_P": counts["n"], "row_bytes": WIDTH * itemsize}
-    moved_PP, ghost_P = counts["moved_PP"], counts["ghost_nnz"]
-    columns, cover = (
-        RankProduct(
-            ghost_P=ghost_P, table_P=counts["n"] + rows_PP.sum(axis=0), rows_PP=rows_PP, sender_P=sender_P, **shared
-        )
-        for rows_PP, ghost_P, sender_P in (
-            (counts["columns_PP"], ghost_P, 0),
-            (counts["cover_PP"], ghost_P - moved_PP.sum(axis=0), moved_PP.sum(axis=1)),
-        )
-    )
-    return cheaper_scheme(columns, cover, machine, itemsize)
+    tables = {"columns": ("columns_PP", ""), "cover": ("cover_PP", "moved_PP")}
+    if "two_tier_PP" in counts:
+        tables["two-tier"] = ("two_tier_PP", "two_tier_moved_PP")
+    products = {}
+    for name, (rows, moved) in tables.items():
+        rows_PP, moved_PP = counts[rows], counts[moved] if moved else np.zeros_like(counts[rows])
+        products[name] = RankProduct(
+            ghost_P=counts["ghost_nnz"] - moved_PP.sum(axis=0), table_P=counts["n"] + rows_PP.sum(axis=0),
+            rows_PP=rows_PP, sender_P=moved_PP.sum(axis=1), is_relayed=name == "two-tier", **shared,
+        )  # fmt: skip
+    return cheaper_scheme(products, machine, itemsize)
 
 
 def pruning_saves(full: float, pruned: float, eval_every: int, is_random: bool) -> bool:

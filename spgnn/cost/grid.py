@@ -18,12 +18,13 @@ class ProcessGrid:
     """Rank r = i c + j: process row i holds block row i, process column j multiplies the blocks of stages(j).
 
     c = 1 is 1D: one process column, whose stages are all blocks.
-    Args:   size  P; c: replication.
+    Args:   size  P; c: replication; hosts: of each rank, (): all are on one.
     Raises: UsageError unless c^2 divides P, naming the c that do.
     """
 
     size: int
     c: int = 1
+    hosts: tuple[int, ...] = ()
 
     def __post_init__(self):
         check_integer("ranks", self.size, 1)
@@ -43,6 +44,21 @@ class ProcessGrid:
     def n_stages(self) -> int:
         """Blocks that one process column multiplies, s = P/c^2."""
         return self.rows // self.c
+
+    @property
+    def host_P(self) -> np.ndarray:
+        """The host of each rank, (P,)."""
+        return np.array(self.hosts or (0,) * self.size)
+
+    @property
+    def crosses_PP(self) -> np.ndarray:
+        """Which pairs of ranks are on different hosts, (P, P) bool."""
+        return self.host_P[:, None] != self.host_P[None, :]
+
+    @property
+    def is_tiered(self) -> bool:
+        """Whether the two-tier exchange is one: 1D, on several hosts. Elsewhere it is cover."""
+        return self.c == 1 and any(self.hosts)
 
     def row_of(self, rank: int) -> int:
         return rank // self.c

@@ -19,6 +19,7 @@ from ..partition.checks import MAX_PARTS
 from ..partition.cover import cover_tables
 from ..partition.metrics import nnz_kk
 from ..partition.metrics import rows_PP as columns_kk
+from ..partition.two_tier import two_tier_tables
 from .grid import ProcessGrid, slices
 
 IN_FLIGHT = 2  # stages of 1.5D that are under way at once
@@ -144,6 +145,9 @@ def count_pairs(
     else:
         columns, sums, moved_kk = table(cover_tables, A)
         rows_kk = columns + sums
+        if scheme == "two-tier" and grid.is_tiered:
+            rows_PP, moved_PP = two_tier_tables(A, owner_N, grid.host_P)
+            rows_kk, moved_kk = rows_PP + rows_kk * ~grid.crosses_PP, moved_PP + moved_kk * ~grid.crosses_PP
     return Counts(rows_kk, table(nnz_kk, A), moved_kk, out_k, in_k, grid)
 
 
@@ -192,8 +196,8 @@ def with_whole_layers(masks: list[np.ndarray], edges_n: np.ndarray, total=lambda
     return [np.ones_like(mask) for mask in masks[:read]] + masks[read:]
 
 
-def grid_of(k: int, c: int) -> ProcessGrid:
-    """Return the grid of P = k c ranks on which each of k parts is held c times.
+def grid_of(k: int, c: int, ranks_per_host: int = 0) -> ProcessGrid:
+    """Return the grid of P = k c ranks on which each of k parts is held c times; ranks_per_host: 0, all on one host.
 
     Raises: UsageError unless c^2 divides P, that is c divides k, naming the c that do; for more ranks than
             tables of all pairs have room for.
@@ -206,7 +210,8 @@ def grid_of(k: int, c: int) -> ProcessGrid:
         raise UsageError(
             f"replication {c} does not fit k = {k} parts: P = k c = {k * max(c, 0)} ranks, and c^2 must divide P; those that work: {works}"
         )
-    return ProcessGrid(k * c, c)
+    hosts = np.arange(k * c) // ranks_per_host if 0 < ranks_per_host < k * c else ()
+    return ProcessGrid(k * c, c, tuple(map(int, hosts)))
 
 
 def on_ranks(kk: np.ndarray, grid: ProcessGrid) -> np.ndarray:

@@ -11,7 +11,7 @@ of ranks instead of P cut_P(G), and with separate terms for links inside a host 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -47,6 +47,7 @@ class RankProduct:
     out_P      rows that a rank writes, (P,); table_P: own and ghost rows that it reads.
     rows_PP    rows that q sends p, row_bytes each.
     sum_PP     rows of the sum over process rows that q sends p, sum_bytes each; None in 1D.
+    is_relayed  rows of `two-tier`: they are gathered and spread inside hosts before and after they cross.
     """
 
     width: int
@@ -59,6 +60,7 @@ class RankProduct:
     sender_P: np.ndarray | int = 0
     sum_PP: np.ndarray | None = None
     sum_bytes: int = 0
+    is_relayed: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,10 +170,15 @@ def product_seconds(machine: Machine, product: RankProduct, itemsize: int = 4, o
     written_P = product.width * itemsize * (2 * sent_P + product.out_P) / machine.stream  # packed, read; result
     before, ghost = float(of(product.sender_P).max()), float(of(product.ghost_P).max())
     own = float((of(product.own_P) + written_P).max())
-    exchange = exchange_seconds(machine, product.rows_PP * product.row_bytes)
+    bytes_PP, inside = product.rows_PP * product.row_bytes, 0.0
+    if product.is_relayed:  # no product overlaps with what is gathered and spread
+        host_P = machine.host_of(np.arange(len(bytes_PP)))
+        is_here = host_P[:, None] == host_P[None, :]
+        inside, bytes_PP = exchange_seconds(machine, bytes_PP * is_here), bytes_PP * ~is_here
+    between = exchange_seconds(machine, bytes_PP)
     sums = 0.0 if product.sum_PP is None else exchange_seconds(machine, product.sum_PP * product.sum_bytes)
-    hidden = min(own, exchange) if overlap else 0.0
-    spmm = before + own + ghost
+    hidden = min(own, between) if overlap else 0.0
+    spmm, exchange = before + own + ghost, inside + between
     return EpochTime(spmm=spmm, exchange=exchange, hidden=hidden, sums=sums, epoch_s=spmm + exchange - hidden + sums)
 
 
@@ -210,21 +217,20 @@ def epoch_seconds(
     return EpochTime(**parts | {"epoch_s": sum(parts[name] for name in PHASES) - parts["hidden"]})
 
 
-def cheaper_scheme(columns: RankProduct, cover: RankProduct, machine: Machine, itemsize: int = 4) -> tuple[str, str]:
-    """Return the scheme whose product takes fewer seconds, and a sentence that says why; scheme="auto" uses it.
+def cheaper_scheme(products: Mapping[str, RankProduct], machine: Machine, itemsize: int = 4) -> tuple[str, str]:
+    """Return the scheme whose product takes the fewest seconds, and a sentence that says why; scheme="auto" uses it.
 
-    `cover` moves work from the reader to the owner, so fewer bytes may still take longer. On a tie the scheme is
-    `columns`. The answer depends on the arguments alone: give all ranks the same.
+    `cover` moves work from the reader to the owner, so fewer bytes may still take longer. On a tie it is the first. The answer depends on the arguments alone: give all ranks the same.
     """
-    machine = machine.with_ranks(len(columns.own_P))
+    machine = machine.with_ranks(len(next(iter(products.values())).own_P))
     seconds, texts = {}, []
-    for name, product in (("columns", columns), ("cover", cover)):
+    for name, product in products.items():
         seconds[name] = product_seconds(machine, product, itemsize).epoch_s
         sent = _larger(product.rows_PP * product.row_bytes).max()
         work = int((product.own_P + product.ghost_P + product.sender_P).max())
         texts.append(f"{name} {1e3 * seconds[name]:.3g} ms (busiest rank {sent / 1e6:.3g} MB, {work:,} nonzeros)")
     name = min(seconds, key=seconds.__getitem__)
-    return name, f"{name}: one product of width {columns.width} on {machine.name} takes {' and '.join(texts)}"
+    return name, f"{name}: one product of width {product.width} on {machine.name} takes {' and '.join(texts)}"
 
 
 def _dense(machine: Machine, layer: LayerWork, itemsize: int) -> dict[str, float]:

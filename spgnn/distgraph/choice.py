@@ -14,11 +14,11 @@ from ..errors import together
 from ..partition.cover import Covers
 from ..spmm.exchange.context import Layout
 from ..spmm.exchange.covered import covers_of
-from ..spmm.exchange.stages import Blocks
+from ..spmm.exchange.stages import Blocks, HostCovers, counts_of_hosts, covers_of_hosts
 
 
-def choose_scheme(blocks: Blocks, layout: Layout, machine: str) -> tuple[str, str, Covers]:
-    """Return cover or columns, why in a sentence, and the covers that were made for it, on several ranks. Collective.
+def choose_scheme(blocks: Blocks, layout: Layout, machine: str) -> tuple[str, str, Covers | HostCovers]:
+    """Return the fastest scheme, why in a sentence, and the covers that were made for it, on several ranks. Collective.
 
     Args: machine  a name or file of the cost model, read on rank 0; the ranks on a host are the job's.
     """
@@ -27,14 +27,23 @@ def choose_scheme(blocks: Blocks, layout: Layout, machine: str) -> tuple[str, st
     counts = {name: _table(counts_R, layout) for name, counts_R in tables.items()}
     own = np.array([[blocks.A_oo.nnz, blocks.A_og.nnz, blocks.A_oo.shape[0]]], np.int64)
     counts |= dict(zip(("own_nnz", "ghost_nnz", "n"), layout.comm.all_gather(own).T))
-    host_P = find_hosts(layout.comm)
+    host_P = layout.grid.host_P if layout.grid.hosts else find_hosts(layout.comm)
+    of_hosts = None
+    if layout.grid.is_tiered:
+        layout.use_hosts()
+        of_hosts = covers_of_hosts(blocks, layout)
+        tables = counts_of_hosts(blocks, layout, of_hosts)
+        counts |= {name: layout.comm.all_gather(row_P[None]) for name, row_P in tables.items()}
+        counts["two_tier_moved_PP"] = counts["two_tier_moved_PP"].T
+        order = np.argsort(host_P, kind="stable")  # the machine's ranks are placed in blocks
+        counts = {name: of[order][:, order] if of.ndim == 2 else of[order] for name, of in counts.items()}
     here = together(layout.comm, load_machine, machine, root=0)  # another host may have another file of that name
     decided = None
     if here is not None:
         here = here.placed(int(np.bincount(host_P).max()))
         decided = auto_scheme(counts, here, layout.dtype.itemsize)
     name, why = layout.comm.all_gather_json(decided)[0]
-    return name, why, covers
+    return name, why, of_hosts if name == "two-tier" else covers
 
 
 def _table(from_R: np.ndarray, layout: Layout) -> np.ndarray:

@@ -14,8 +14,10 @@ import numpy as np
 import torch
 
 from ..config import Distribution, Training, build
+from ..cost.grid import ProcessGrid
 from ..dist import Communicator, SelfCommunicator
 from ..dist.consistency import check_same
+from ..dist.find_hosts import find_hosts
 from ..dist.job.launchers import find_launcher
 from ..dist.launch import share_of_threads
 from ..errors import InputError, PartitionError, UsageError, agree, nearest, together
@@ -57,7 +59,7 @@ def distribute(
         partition    Partition, owner array (N,), or such a folder; without one `method` makes it on rank 0. Of more
                      parts than P/c a block row has part p mod P/c, for every p.
     Options, the fields of spgnn.config.Distribution:
-        scheme       cover, columns, broadcast, or auto: the faster one by the cost model.
+        scheme       cover, columns, broadcast, two-tier, or auto: the fastest by the cost model; flat: of the first two.
         replication  c of 1.5D: the partition has P/c parts or more, each held by c ranks.
         operator     of layers that name none; gcn: D^-1/2 (A + I) D^-1/2; row: D^-1 A; none: A; row_loops:
                      D^-1 (A + I); loops: the pattern of A + I, all ones.
@@ -71,6 +73,7 @@ def distribute(
                      node_n has the order. A copy of the rows is made.
         wire, wire_gradients  types of the rows sent forward and backward: float32 (unchanged), bfloat16, float16
                      or int8. All but the first are not exact.
+        hosts        H, as if ranks ran on so many in equal blocks; 0: the hosts that they run on. For two-tier.
         machine      name or file of the cost model that scheme auto uses.
         threads      threads of this rank, torch's too; 0: OMP_NUM_THREADS, else its share of the host's cores.
         device       cpu, or cuda: the rank's products, activations and exchanges are on a device of its host.
@@ -118,7 +121,7 @@ def make_dgraph(source, comm: Communicator, partition, how: Distribution, has_ro
     placement = place(comm, how.device)
     comm, pool = device_communicator(comm, placement), make_pool(placement.device)
     wires = Wire(how.wire), Wire(how.wire_gradients)
-    layout = make_layout(comm, how.replication, how.scheme, dtype, pool, how.threads, how.order, wires)
+    layout = make_layout(comm, _grid(comm, how), how.scheme, dtype, pool, how.threads, how.order, wires)
     comm.phase = "partition and load"
     if isinstance(source, (FolderSource, GraphSource)):
         block, owner_of, name, method = together(
@@ -155,6 +158,15 @@ def make_dgraph(source, comm: Communicator, partition, how: Distribution, has_ro
         A.fixed_input = FixedInput(X)
     give_back_memory()
     return dgraph
+
+
+def _grid(comm: Communicator, how: Distribution) -> ProcessGrid:
+    """Return the grid of the ranks, with their hosts where the scheme reads them. Collective.
+
+    Raises: UsageError unless c^2 divides P.
+    """
+    hosts = find_hosts(comm, how.hosts) if how.scheme in ("auto", "two-tier") else ()
+    return ProcessGrid(comm.size, how.replication, tuple(map(int, hosts)))
 
 
 def built(options: dict, where: str) -> Distribution:

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 import torch
 
 from ..config.names import Norm
+from ..cost.grid import ProcessGrid
 from ..dist import SelfCommunicator
 from ..errors import GraphError, UsageError
 from ..machine import give_back_memory
@@ -96,7 +97,7 @@ class OwnRowsReader:
         y_n, split_n = parts.labels(block, rows.n_own)
         del block, halo
         threads, order = parts.how.threads, parts.how.order
-        layout = make_layout(SelfCommunicator(), 1, "columns", dtype, self.pool, threads, order)
+        layout = make_layout(SelfCommunicator(), ProcessGrid(1), "columns", dtype, self.pool, threads, order)
         A = part_operator(rows, layout, self.norms[0])
         made = {how: _first_rows(A.with_norm(how).A_oo, rows.n_own) for how in self.norms}
         n, m = rows.n_own, len(rows.node_m)

@@ -15,6 +15,7 @@ import torch
 
 from ..config import Distribution
 from ..config.names import Norm
+from ..cost.grid import ProcessGrid
 from ..dist import Communicator, SelfCommunicator
 from ..dist.consistency import check_same
 from ..dist.launch import share_of_threads
@@ -148,7 +149,7 @@ class Parts:
         torch.set_num_threads(how.threads)
         dtype, comm = getattr(torch, how.dtype), device_communicator(SelfCommunicator(), self._placement)
         pool = make_pool(self._placement.device)
-        layout = make_layout(comm, 1, "columns", dtype, pool, how.threads, how.order)
+        layout = make_layout(comm, ProcessGrid(comm.size), "columns", dtype, pool, how.threads, how.order)
         block, sums_n3, halo = self.source.part(p)
         if how.feature_norm == "none":
             check_fits(block.own_n, block.X_nF, dtype)

@@ -49,8 +49,8 @@ def _integer(name: str, value, most: int) -> int:
 
 
 def check_scheme(scheme) -> str:
-    """Return scheme; UsageError unless it is auto or one of SCHEMES."""
-    known = ("auto", *SCHEMES)
+    """Return scheme; UsageError unless it is auto, flat or one of SCHEMES."""
+    known = ("auto", "flat", *SCHEMES)
     if scheme not in known:
         raise UsageError(f"scheme {scheme!r} is not known{nearest(str(scheme), known)}")
     return scheme

@@ -26,7 +26,10 @@ METHODS = {
     "dbh": ("#CC79A7", "v", "-."), "greedy": ("#AA4499", "P", "-."), "hdrf": ("#882255", "p", "-."),
     "2psl": ("#E69F00", "h", "-."), "entropy": ("#332288", "*", "-"),
 }  # fmt: skip
-SCHEMES = {"broadcast": ("#4D4D4D", "o", "-"), "columns": ("#E69F00", "s", "-"), "cover": ("#009E73", "D", "-")}
+SCHEMES = {
+    "broadcast": ("#4D4D4D", "o", "-"), "columns": ("#E69F00", "s", "-"), "cover": ("#009E73", "D", "-"),
+    "two-tier": ("#0072B2", "^", "-"),
+}  # fmt: skip
 OTHERS = tuple(zip(("#56B4E9", "#DDAA33", "#88CCEE", "#999933", "#661100"), "oD<>d", ["--"] * 5))
 INK = "#222222"
 EM = 0.62  # mean width of a letter over the font size, at most

@@ -40,6 +40,18 @@ def sent_bytes(A: DistSpMM, width: int, direction: str, rows: Rows = "scheme") -
     return total + A.row_sum.rows_of_share(A.m) * width * size
 
 
+def crossing_bytes(A: DistSpMM, width: int, direction: str, rows: Rows = "scheme") -> int:
+    """Return the bytes of sent_bytes that go to other hosts, in 1D, where the layout knows hosts."""
+    host_P, is_forward = A.layout.grid.host_P, direction == "forward"
+    plans = [A.ghost_plan] if rows == "ghosts" and A.stages else [stage.plan for stage in A.stages]
+    sent = sum(
+        int((plan.send_rows_P if is_forward else plan.recv_rows_P)[host_P != host_P[A.comm.rank]].sum())
+        for plan in plans
+        if plan.comm.size == len(host_P)  # others are of the ranks of a host
+    )
+    return sent * A.layout.wires[not is_forward].row_bytes(width, A.dtype.itemsize)
+
+
 def multiplied_nnz(A: DistSpMM) -> int:
     """Return the nonzeros that this rank multiplies in one product: with `cover`, some of its own and some of others."""
     moved = sum(stage.plan.moved_nnz - stage.plan.sums_read for stage in A.stages)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from ..config.names import SENDS_SUMS
 from ..errors import ShapeError
 from .exchange.exchange_plan import ExchangePlan
 from .exchange.row_sum import adding
@@ -59,7 +60,7 @@ class PulledRows:
         if self._columns is None:
             self._columns = (ColumnBlock(self.A_oo, self.node_n),)
             if self.g:
-                is_whole = len(self.stages) == 1 and self.layout.scheme != "cover"
+                is_whole = len(self.stages) == 1 and self.layout.scheme not in SENDS_SUMS
                 A = self.stages[0].A if is_whole else LocalCSR(self.blocks.A_og, self.dtype, self.threads)
                 self._columns += (ColumnBlock(A, np.ascontiguousarray(self.blocks.index.ghost_g), True, self.m),)
         return self._columns

@@ -10,7 +10,7 @@ import torch
 
 from ..config import TrainConfig, build
 from ..distgraph import DistGraph
-from ..spmm.counts import multiplied_nnz, sent_bytes, sent_rows
+from ..spmm.counts import crossing_bytes, multiplied_nnz, sent_bytes, sent_rows
 from ..spmm.dry import DryRun
 from .custom import Custom
 from .trainer import Trainer
@@ -49,7 +49,8 @@ class Explanation:
             lines += [
                 f"  layer {layer['layer']}{widths}: {layer['product']}, because {layer['why']}",
                 f"           {layer['rows']:,} rows, {layer['multiply_adds']:,} multiply-adds; "
-                f"{layer['rows_sent']:,} rows{of_width} sent, {sent:,} bytes",
+                f"{layer['rows_sent']:,} rows{of_width} sent, {sent:,} bytes"
+                + (f", {layer['bytes_between_hosts']:,} between hosts" if "bytes_between_hosts" in layer else ""),
             ]
         return "\n".join(lines)
 
@@ -83,15 +84,24 @@ def explanation_of(trainer: Trainer) -> Explanation:
 def _explained(trainer: Trainer, layer: DryRun) -> dict:
     A, dgraph, chain = trainer.steps.rows.layer(layer.number), trainer.dgraph, layer.chain
     rows_out = A.n if A.selected is None else len(A.selected)
-    sent = {"forward": 0, "backward": 0}
+    sent, crossing = {"forward": 0, "backward": 0}, []
     for product in layer.exchanges:
+        if A.layout.grid.is_tiered:
+            crossing.append(crossing_bytes(A, product.width, product.pass_name, product.kind))
         sent[product.pass_name] += sent_bytes(A, product.width, product.pass_name, product.kind)
     rows_sent = sum(sent_rows(A, product.kind) for product in layer.exchanges)
     products = sum((multiplied_nnz(A) if of.kind == "scheme" else A.nnz) * of.width for of in layer.multiplied)
-    own = [rows_out if dgraph.is_counted else 0, rows_sent, *sent.values(), layer.multiply_adds + products]
+    own = [
+        rows_out if dgraph.is_counted else 0,
+        rows_sent,
+        *sent.values(),
+        layer.multiply_adds + products,
+        sum(crossing),
+    ]
     sums = np.array(own, np.int64)
     dgraph.comm.all_reduce(sums)
-    names = ("rows", "rows_sent", "bytes_forward", "bytes_backward", "multiply_adds")
+    names = ("rows", "rows_sent", "bytes_forward", "bytes_backward", "multiply_adds", "bytes_between_hosts")
+    names = names[: len(own) - (not A.layout.grid.is_tiered)]
     f_in, f_out = (None, None) if chain is None else chain.shape
     product = "(A X) W, A X kept" if layer.is_cached else ORDERS[layer.order]
     head = {"layer": layer.number, "f_in": f_in, "f_out": f_out, "order": layer.order, "product": product}

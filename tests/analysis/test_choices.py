@@ -22,10 +22,11 @@ GRAPH = load_graph("sbm:n=200,classes=4,features=10,degree=5")
 
 
 @pytest.mark.parametrize(
-    "P, c, operator", [(3, 1, "gcn"), (4, 2, "gcn"), (4, 1, "row"), (8, 2, "none"), (3, 1, "loops")]
+    "P, c, operator, hosts",
+    [(3, 1, "gcn", 0), (4, 2, "gcn", 0), (4, 1, "row", 2), (8, 2, "none", 0), (3, 1, "loops", 0), (6, 1, "gcn", 3)],
 )
 @pytest.mark.parametrize("edges", ["undirected", "directed"])
-def test_the_counts_of_auto_are_those_that_ranks_gather(P, c, operator, edges, monkeypatch):
+def test_the_counts_of_auto_are_those_that_ranks_gather(P, c, operator, hosts, edges, monkeypatch):
     found = {}
 
     def recorded(name):
@@ -34,11 +35,11 @@ def test_the_counts_of_auto_are_those_that_ranks_gather(P, c, operator, edges, m
     monkeypatch.setattr(choice, "auto_scheme", recorded("trained"))
     monkeypatch.setattr(choices, "auto_scheme", recorded("predicted"))
     graph = GRAPH.with_edges(edges)
-    part, machine = part_graph(graph, P // c, "random"), load_machine("laptop").placed(P)
-    body = lambda comm: distribute(graph, comm, part, replication=c, operator=operator).scheme
+    part, machine = part_graph(graph, P // c, "random"), load_machine("laptop").placed(P // max(hosts, 1))
+    body = lambda comm: distribute(graph, comm, part, replication=c, operator=operator, hosts=hosts).scheme
     scheme = choices.choose_scheme_of(PlannedGraph(graph, edges, operator=operator), part, c, machine)
     assert run_threads(P, body) == [scheme] * P
-    assert found["trained"].keys() == found["predicted"].keys()
+    assert found["trained"].keys() == found["predicted"].keys() and ("two_tier_PP" in found["trained"]) == (hosts > 1)
     for name in found["trained"]:
         np.testing.assert_array_equal(*(found[who][name] for who in ("trained", "predicted")), err_msg=name)
 

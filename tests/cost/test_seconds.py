@@ -153,10 +153,20 @@ def test_cover_is_chosen_where_its_bytes_save_more_than_its_work_costs():
     cover = product(
         rows_PP=np.array([[0, 600], [600, 0]]), width=64, ghost=3000, own=10**5, sender_P=np.array([1000, 1000])
     )
-    name, why = cheaper_scheme(columns, cover, network)
+    name, why = cheaper_scheme({"columns": columns, "cover": cover}, network)
     assert name == "cover"
     assert "one product of width 64 on ethernet-1g" in why and "104,000 nonzeros" in why
     # The same bytes, but all the work on one rank.
     uneven = replace(cover, rows_PP=np.array([[0, 995], [995, 0]]), sender_P=np.array([10**8, 0]))
-    assert cheaper_scheme(columns, uneven, network)[0] == "columns"
-    assert cheaper_scheme(columns, columns, network)[0] == "columns", "on a tie nothing moves"
+    assert cheaper_scheme({"columns": columns, "cover": uneven}, network)[0] == "columns"
+    assert cheaper_scheme({"columns": columns, "cover": columns}, network)[0] == "columns", "on a tie nothing moves"
+
+
+def test_rows_of_two_tiers_are_gathered_and_spread_before_and_after_they_cross():
+    rows_PP = np.zeros((4, 4), np.int64)
+    rows_PP[0, 1], rows_PP[0, 2], rows_PP[2, 3] = 40, 100, 40  # ranks 0 and 1 are a host
+    quick = machine(2, spmm_cached=1e30, spmm_memory=1e30, nonzero_s=1e-30, stream=1e30)
+    relayed = product(P=4, rows_PP=rows_PP, width=1, is_relayed=True)
+    inside, between = 0.1 + 160 / 100, 1 + 400 / 10
+    assert product_seconds(quick, relayed).exchange == pytest.approx(inside + between)
+    assert product_seconds(quick, replace(relayed, is_relayed=False)).exchange == pytest.approx(0.1 + between)

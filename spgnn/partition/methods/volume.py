@@ -76,7 +76,9 @@ class VolumeOptions:
 
 
 @partitioner(
-    "volume", by_scheme={scheme: {"objective": "cover"} for scheme in ("auto", "cover")}, options_of=VolumeOptions
+    "volume",
+    by_scheme={scheme: {"objective": "cover"} for scheme in ("auto", "flat", "cover", "two-tier")},
+    options_of=VolumeOptions,
 )
 def volume(graph: Graph, k: int, *, seed: int, balance: float, **options) -> np.ndarray:
     """Minimise total volume and the largest send together, work sum of (nnz + 1) at most balance times the mean.

@@ -29,7 +29,6 @@ class Layout:
 
     comm     all ranks; column: the process column, in which rows of H travel (all ranks for 1D).
     row_sum  adds up a process row; None for 1D.
-    stages   groups of owners whose rows are fetched one after the other; none on one rank.
     wires    types of the rows that travel, forward and backward.
     order    of every chain A H W: auto or spmm_first.
     """
@@ -39,7 +38,6 @@ class Layout:
     column: Communicator
     row_sum: RowSum | None
     scheme: str
-    stages: Sequence[range]
     pool: BufferPool
     dtype: torch.dtype
     threads: int = 0
@@ -48,6 +46,11 @@ class Layout:
     order: str = "auto"
     why: str = ""  # of the scheme, where auto took it
     feedback: Feedback | None = None  # within a training step
+    local: Communicator | None = None  # the ranks of this host, of two-tier
+
+    def use_hosts(self) -> None:
+        """Make the communicator of the ranks of this host. Collective."""
+        self.local = self.comm.split(self.grid.hosts[self.comm.rank])
 
     def use(self, ops: Operations) -> None:
         """Have all products and exchanges done by ops, such as one that times them."""
@@ -78,6 +81,13 @@ class Layout:
         return self.grid.row_of(self.comm.rank)
 
     @property
+    def stages(self) -> Sequence[range]:
+        """Groups of owners whose rows are fetched one after the other; none on one rank."""
+        if self.comm.size == 1:
+            return []
+        return [range(self.comm.size)] if self.grid.c == 1 else [range(q, q + 1) for q in self.owners]  # Algorithm 2
+
+    @property
     def column_number(self) -> int:
         return self.grid.column_of_rank(self.comm.rank)
 
@@ -93,22 +103,20 @@ class Layout:
 
 
 def make_layout(
-    comm: Communicator, c: int, scheme: str, dtype: torch.dtype, pool: BufferPool, threads: int, order: str = "auto",
-    wires=PLAIN,
+    comm: Communicator, grid: ProcessGrid, scheme: str, dtype: torch.dtype, pool: BufferPool, threads: int,
+    order: str = "auto", wires=PLAIN,
 ) -> Layout:  # fmt: skip
-    """Return the layout of P/c x c ranks. Collective.
-
-    Raises: UsageError unless c^2 divides P.
-    """
-    grid = ProcessGrid(comm.size, c)
+    """Return the layout of P/c x c ranks. Collective."""
     shared = {"pool": pool, "dtype": dtype, "threads": threads, "wires": wires, "order": order}
+    scheme = {"flat": "auto", "two-tier": "two-tier" if grid.is_tiered else "cover"}.get(scheme, scheme)
     if comm.size == 1:
         scheme, why = ("columns", "columns: one rank exchanges nothing") if scheme == "auto" else (scheme, "")
-        return Layout(comm, grid, comm, None, scheme, [], why=why, **shared)
-    if c == 1:
-        return Layout(comm, grid, comm, None, scheme, [range(comm.size)], **shared)
+        return Layout(comm, grid, comm, None, scheme, why=why, **shared)
+    if grid.c == 1:
+        layout = Layout(comm, grid, comm, None, scheme, **shared)
+        if scheme == "two-tier":
+            layout.use_hosts()
+        return layout
     i, j = grid.row_of(comm.rank), grid.column_of_rank(comm.rank)
     column, row = comm.split(j, i), comm.split(i, j)
-    stages = [range(q, q + 1) for q in grid.stages(j)]  # Algorithm 2: one block a stage
-    row_sum = RowSum(row, grid.column_of(i), pool)
-    return Layout(comm, grid, column, row_sum, scheme, stages, **shared)
+    return Layout(comm, grid, column, RowSum(row, grid.column_of(i), pool), scheme, **shared)

@@ -50,7 +50,7 @@ def covered_plan(
     where_g = np.zeros(A_og.shape[1], index_dtype(r))
     where_g[covers.columns_g] = raw_at
     read = make_csr(np.ones(len(covers.rows), A_og.dtype), covers.rows, sums_at, (n, r))
-    A_nr = _merged(select_entries(A_og, is_raw, where_g[A_og.indices], r), read)
+    A_nr = merged_csr(select_entries(A_og, is_raw, where_g[A_og.indices], r), read)
     S_sN = _owner_nonzeros(A_og, ~is_raw, owner_g, covers, index)
     send_raw_P, send_sums_P = exchange_counts(comm, raw_P), exchange_counts(comm, sums_P)
     wanted = np.empty(int(send_raw_P.sum()), np.int64)
@@ -66,7 +66,7 @@ def covered_plan(
     return plan, A_nr
 
 
-def _merged(A: sp.csr_array, B: sp.csr_array) -> sp.csr_array:
+def merged_csr(A: sp.csr_array, B: sp.csr_array) -> sp.csr_array:
     """Return the CSR of the nonzeros of both, which are disjoint; stored zeros stay."""
     if not B.nnz:
         return A

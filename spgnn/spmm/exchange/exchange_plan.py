@@ -132,7 +132,7 @@ class ExchangePlan:
 
 
 class Flight:
-    """Rows in flight; both buffers are held until `finish`."""
+    """Rows in flight; both buffers are held until `finish`. into: the buffer of the rows received; None: a new one."""
 
     def __init__(
         self,
@@ -143,12 +143,14 @@ class Flight:
         wire: Wire,
         kind: str,
         feedback: Feedback | None,
+        into: torch.Tensor | None = None,
     ):
-        self.plan, self.wire, self.like = plan, wire, rows
+        self.plan, self.wire, self.like, self.into = plan, wire, rows, into
         pool, F = plan.pool, rows.shape[1]
         received = int(recv_rows_P.sum())
         if wire.is_plain:
-            self.send, self.recv = rows, pool.empty(received, F, dtype=rows.dtype, device=rows.device)
+            self.send = rows
+            self.recv = pool.empty(received, F, dtype=rows.dtype, device=rows.device) if into is None else into
         else:
             width = wire.row_bytes(F, rows.element_size())
             self.send, self.recv = (
@@ -165,7 +167,9 @@ class Flight:
         self.plan.layout.ops.wait(self.request)
         if self.wire.is_plain:
             return self.recv
-        rows = self.plan.pool.empty(len(self.recv), self.like.shape[1], dtype=self.like.dtype, device=self.like.device)
+        like, rows = self.like, self.into
+        if rows is None:
+            rows = self.plan.pool.empty(len(self.recv), like.shape[1], dtype=like.dtype, device=like.device)
         with self.plan.layout.ops.span("wire"):
             return self.wire.decode(self.recv, rows)
 

@@ -14,9 +14,10 @@ from ...dist.consistency import check_counts
 from ...partition.cover import Covers
 from ..kernels.csr import LocalCSR
 from .context import Layout
-from .covered import covered_plan
-from .exchange_plan import ExchangePlan
+from .covered import covered_plan, covers_of
+from .exchange_plan import ExchangePlan, exchange_counts
 from .index_map import IndexMap
+from .relayed import Relay, make_relay, relayed_counts, relayed_plan
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,18 +54,20 @@ def make_stages(
     layout: Layout,
     name: str,
     base: ExchangePlan | None,
-    covers: Covers | None = None,
+    covers: Covers | HostCovers | None = None,
     like: list[Stage] | None = None,
 ) -> list[Stage]:
     """Return a Stage for each group of owners of the layout: together they are the product with A_og. Collective.
 
     Args: name    of the operator.
           base    the plan of all ghosts, whose rows a single group would fetch too.
-          covers  of all owners, where they are known.
+          covers  of all owners, where they are known; of two-tier those of covers_of_hosts.
           like    the stages of an operator with the same ghosts, whose plans serve again; not with cover, whose
                   plans have weights.
     """
     comm, pool, threads = layout.column, layout.pool, layout.threads
+    if layout.scheme == "two-tier":
+        return _of_hosts(blocks, layout, name, covers)
     stages = []
     for number, owners in enumerate(layout.stages):
         part = blocks.of_owners(owners) if len(layout.stages) > 1 else blocks
@@ -79,11 +82,51 @@ def make_stages(
                 else known.under(layout, f"{name}.{number}")
             )
             A = part.A_og
-        check_counts(
-            plan.comm, plan.send_rows_P, plan.recv_rows_P, f"rows of blocks {owners.start} to {owners.stop - 1}"
-        )
-        stages.append(Stage(plan, LocalCSR(A, layout.dtype, threads)))
+        stages.append(_stage(plan, A, layout, f"rows of blocks {owners.start} to {owners.stop - 1}"))
     return stages
+
+
+HostCovers = tuple[Covers, Relay]
+
+
+def covers_of_hosts(blocks: Blocks, layout: Layout) -> HostCovers:
+    """Return the covers of the ranks of this host, and what this rank does for those of pairs of hosts. Collective."""
+    index, A_og = _of_this_host(blocks, layout)
+    return covers_of(A_og, index, layout.threads), make_relay(blocks.index, blocks.A_og, layout)
+
+
+def counts_of_hosts(blocks: Blocks, layout: Layout, covers: HostCovers) -> dict[str, np.ndarray]:
+    """Return what this rank sends each rank in one product, and the nonzeros that each multiplies for it, (P,); see auto_scheme.
+
+    Collective.
+    """
+    (of_pairs, relay), here = covers, np.flatnonzero(layout.grid.host_P == layout.grid.host_P[layout.comm.rank])
+    sent_P, moved_P = relayed_counts(blocks.index, blocks.A_og, layout, relay)
+    sent_P[here] += exchange_counts(layout.local, of_pairs.sizes_B)
+    moved_P[here] += of_pairs.moved_B
+    return {"two_tier_PP": sent_P, "two_tier_moved_PP": moved_P}
+
+
+def _of_hosts(blocks: Blocks, layout: Layout, name: str, covers: HostCovers | None) -> list[Stage]:
+    """Return the stage inside this host, which ends first, and the one between hosts."""
+    of_pairs, relay = covers or (None, None)
+    plan, A = covered_plan(layout.local, *_of_this_host(blocks, layout), layout, f"{name}.0", of_pairs)
+    stages = [_stage(plan, A, layout, "rows inside a host")]
+    plan, A = relayed_plan(blocks.index, blocks.A_og, layout, f"{name}.1", relay)
+    return [*stages, _stage(plan, A, layout, "rows between hosts")]
+
+
+def _of_this_host(blocks: Blocks, layout: Layout) -> tuple[IndexMap, sp.csr_array]:
+    """Return the ghosts of the ranks of this host, and A_og with these columns."""
+    index, is_here_P = blocks.index, layout.grid.host_P == layout.grid.host_P[layout.comm.rank]
+    is_here_g = np.repeat(is_here_P, index.ghosts_P)
+    here = IndexMap(index.own_n, index.ghost_g[is_here_g], index.ghosts_P[is_here_P])
+    return here, sp.csr_array(blocks.A_og[:, np.flatnonzero(is_here_g)])
+
+
+def _stage(plan: ExchangePlan, A: sp.csr_array, layout: Layout, what: str) -> Stage:
+    check_counts(plan.comm, plan.send_rows_P, plan.recv_rows_P, what)
+    return Stage(plan, LocalCSR(A, layout.dtype, layout.threads))
 
 
 def _cut(A: sp.csr_array, rows: np.ndarray, columns: np.ndarray) -> sp.csr_array:

@@ -51,7 +51,7 @@ FROZEN = {
         parts hops interval sync correct evaluation memory personal loss metric
     """,
     "partition": f"""
-        k method balance seed out hops {GRAPH} objective effort start minimise receive c fanout
+        k method balance hosts seed out hops {GRAPH} objective effort start minimise receive c fanout
         memory nodes relabel edge_features antisymmetric
     """,
     "measure": f"ranks k partition method seed widths {GRAPH} operator {MODEL} {EXCHANGE} eval_every overlap hosts simulate",

@@ -115,6 +115,8 @@ def _out_of_core(graph: str, config: PartitionConfig) -> dict:
             raise UsageError(
                 f"{flag(name)} is for {' or '.join(OPTIONS[name])}, which needs the graph in memory; omit --memory"
             )
+    if config.hosts > 1:
+        raise UsageError("--hosts needs the graph in memory; omit --memory")
     files = {name: getattr(config, name) or None for name in ("features", "labels", "split", "format", "edge_features")}
     flipped = column_numbers(config.antisymmetric)
     try:
@@ -152,8 +154,10 @@ def _in_memory(graph: str, config: PartitionConfig, choices: list[tuple[int, str
     reports = []
     for k, method in choices:
         tried: list[dict] = []
-        of_starts = {"tried": tried} if method == "volume" else {}
-        part = part_graph(loaded, k, method, seed=config.seed, balance=config.balance, **options, **of_starts)
+        hosts = max(config.hosts, 1)
+        of_starts = {"tried": tried} if method == "volume" and hosts == 1 else {}
+        how = {"seed": config.seed, "balance": config.balance, "hosts": hosts} | options | of_starts
+        part = part_graph(loaded, k, method, **how)
         reports.append(part.describe(loaded) | ({"starts": tried} if tried else {}))
         if config.out:
             save_partition(part, config.out, loaded, hops=config.hops)

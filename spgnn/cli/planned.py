@@ -67,12 +67,17 @@ class Planned:
     def part(self, k: int, method: str, scheme: str) -> Partition:
         """Return the partition that a training with a scheme makes; each is made once."""
         from ..partition import PARTITIONERS, part_graph
+        from ..partition.hosts import equal_hosts, host_of
 
         by_scheme = getattr(PARTITIONERS.get(method), "by_scheme", {})
         key = (k, method, str(by_scheme.get(scheme)))
         if key not in self._parts:
             graph, config = replace(self.graph, X=self._features), self.config
-            self._parts[key] = part_graph(graph, k, method, seed=config.seed, scheme=scheme if by_scheme else None)
+            hosts = getattr(config, "hosts", 0)
+            self._parts[key] = part_graph(
+                graph, k, method, seed=config.seed, scheme=scheme if by_scheme else None,
+                hosts=equal_hosts(host_of(k, hosts), k) if hosts else 1,
+            )  # fmt: skip
         return self._parts[key]
 
     def on_ranks(self, machine: Machine | None = None) -> Iterator[tuple[Partition, str, int]]:

@@ -78,6 +78,7 @@ class TrainConfig(
 class PartitionConfig(
     groups.PartitionerConfig,
     groups.BalanceConfig,
+    groups.HostsConfig,
     groups.SourceConfig,
     groups.EdgesConfig,
     groups.SplitFileConfig,

@@ -26,6 +26,7 @@ from ..machine import give_back_memory
 from ..partition import PARTITIONERS, Partition, PartitionFolder, RowBlock, part_graph, partition_of
 from ..partition.checks import count_parts
 from ..partition.folder.blocks import edges_of, merge_blocks, no_rows, row_block, select_rows
+from ..partition.hosts import equal_hosts
 from ..spmm.exchange.context import Layout, make_layout
 from ..spmm.exchange.wire import Wire
 from ..spmm.fixed_input import FixedInput
@@ -213,7 +214,8 @@ def _own_rows(source, layout: Layout, partition, how: Distribution) -> OwnRows:
     if comm.size > 1:
         own = together(comm, partition_facts, partition, comm.rank)
         check_same(comm, (graph_facts(graph) if all(has_graph) else {}) | own)
-    graph, part = together(comm, _partitioned, graph, layout, partition, how)
+    host_P = find_hosts(comm) if partition is None else None
+    graph, part = together(comm, _partitioned, graph, layout, partition, how, host_P)
     name, method = comm.all_gather_json([graph.name, part.method] if comm.rank == 0 else None)[0]
     owner_N = np.empty(comm.all_gather_json(None if part is None else part.n_nodes)[0], np.int32)
     if comm.rank == 0:
@@ -248,7 +250,7 @@ def _of_parts(
     return block, lambda ids: part.owner_N[ids] % R, name, part.method
 
 
-def _partitioned(graph: Graph | None, layout: Layout, partition, how: Distribution):
+def _partitioned(graph: Graph | None, layout: Layout, partition, how: Distribution, host_P: np.ndarray | None):
     """Return the graph as it is used and its partition; on rank 0 alone where a partitioner has to run."""
     k = layout.grid.rows
     graph = None if graph is None else graph.in_use()
@@ -263,7 +265,8 @@ def _partitioned(graph: Graph | None, layout: Layout, partition, how: Distributi
         return graph, None  # one rank computes it: the others would only do the same work again
     if k == 1:
         return graph, Partition(np.zeros(graph.n_nodes, np.int32), 1, method="none")
-    part = part_graph(graph, k, method=how.method, seed=how.seed, balance=how.balance, scheme=how.scheme)
+    hosts = equal_hosts(host_P, k)
+    part = part_graph(graph, k, method=how.method, seed=how.seed, balance=how.balance, scheme=how.scheme, hosts=hosts)
     give_back_memory()  # what partitioning took, before rows are handed out
     return graph, part
 

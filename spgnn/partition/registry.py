@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from ..config.registry import Registry, check_known, keyword_options
 from ..errors import PartitionError, SpgnnError, UsageError, is_number
 from ..graph import Graph, check_is_graph
 from .checks import check_balance, check_k, check_scheme, check_seed
+from .hosts import on_hosts
 from .partition import Partition, partition_of
 
 
@@ -98,7 +100,7 @@ def register(method: Method) -> None:
 
 def part_graph(
     graph: Graph, k: int, method: str = "metis", seed: int = 0, balance: float = 1.03, scheme: str | None = None,
-    **options,
+    hosts: int = 1, **options,
 ) -> Partition:  # fmt: skip
     """Choose who owns which node: a Partition of graph into k parts, checked and measured.
 
@@ -109,6 +111,7 @@ def part_graph(
                      of spring, spring+ and entropy its nodes; block, random and the vertex cuts ignore it.
             scheme   auto, cover, columns or broadcast: the exchange that the parts are for. volume then minimises the
                      rows of cover (cover and auto) or of columns, unless `objective` is given; others ignore it.
+            hosts    H, a divisor of k: parts are cut for hosts first, then inside each; part p is on host p H // k.
             options  of the method, such as objective="vol" of metis.
     Raises: UsageError for an unknown method or option, and if graph is no Graph; PartitionError if the result is invalid.
     """
@@ -122,7 +125,8 @@ def part_graph(
     graph = graph.in_use()
     start = time.perf_counter()
     try:
-        owner_N = partition_by(graph.without_edge_attr(), k, seed=seed, balance=balance, **options)
+        cut = partial(on_hosts, partition_by, hosts=hosts) if hosts != 1 else partition_by
+        owner_N = cut(graph.without_edge_attr(), k=k, seed=seed, balance=balance, **options)
     except (SpgnnError, MemoryError):
         raise
     except Exception as error:

@@ -1,10 +1,13 @@
 """runs/trust: every line of it sees a fault that is planted for it. tests/test_scripts.py runs the quick table."""
 
+import builtins
+import errno
 import json
 import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from scripts import RUNS, script
 
@@ -97,3 +100,32 @@ def test_a_name_with_a_line_break_and_long_options_are_refused(tmp_path, capsys)
     (tmp_path / "c.toml").write_text("a." * 100_000 + "b = 1")
     assert main(["train", "sbm", "--config", str(tmp_path / "c.toml")]) == 3
     assert "options at most 32,768" in capsys.readouterr().err
+
+
+def test_an_array_that_cannot_be_mapped_for_lack_of_memory_is_not_a_damaged_one(tmp_path, monkeypatch):
+    from spgnn.data.readers.npz import read_npy
+    from spgnn.errors import is_out_of_memory
+
+    def refused(*_, **__):
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    np.save(tmp_path / "x.npy", np.arange(9))
+    monkeypatch.setattr(np, "memmap", refused)
+    with pytest.raises(OSError) as caught:
+        read_npy(tmp_path / "x.npy", mmap=True)
+    assert is_out_of_memory(caught.value)
+
+
+def test_an_error_whose_report_does_not_fit_into_memory_is_one_line_and_exit_code_4(monkeypatch, capsys):
+    from spgnn.cli import main
+
+    usual = builtins.__import__
+
+    def without_memory(name, *words, **options):
+        if name == "dist":
+            raise MemoryError
+        return usual(name, *words, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without_memory)
+    assert main(["info", "nothing.txt"]) == 4
+    assert capsys.readouterr().err == "spgnn: error: out of memory: an allocation failed\n"

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ...atomic import open_regular
-from ...errors import FormatError
+from ...errors import FormatError, is_out_of_memory
 from ...machine import NPY_HEADERS
 from .text import opened
 
@@ -33,6 +33,8 @@ def damage(what: str):
     try:
         yield
     except DAMAGE as error:
+        if is_out_of_memory(error):
+            raise
         raise FormatError(f"{what}: {str(error)[:200]}; was the file cut off or damaged?") from None
 
 
@@ -41,7 +43,9 @@ def member_names(path: Path) -> frozenset[str]:
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             return frozenset(name.removesuffix(".npy") for name in archive.namelist())
-    except DAMAGE:
+    except DAMAGE as error:
+        if is_out_of_memory(error):
+            raise
         return frozenset()
 
 

@@ -76,3 +76,22 @@ def test_a_rank_that_fails_ends_the_job_and_is_named_once():
     (report,) = re.findall(r"spgnn: .*\n.*", ended.err)
     assert report.startswith("spgnn: graph.txt:7: node -3 is negative\n  rank 1; phase: epoch 7; host ")
     assert re.search(r"rank +: 1 .*\n +exitcode +: 3 ", ended.err)  # in torchrun's report
+
+
+STOPS = """
+import os, signal, time, numpy as np, spgnn
+from spgnn.errors import InputError
+with spgnn.world() as comm:
+    if comm.rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    time.sleep(1)
+    raise InputError("graph.txt:7: node -3 is negative")
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_a_rank_that_is_stopped_ends_with_the_job():
+    ended = launch(3, [sys.executable, "-c", STOPS], by="torch")
+    assert ended.code and not ended.left and "node -3 is negative" in ended.err
+    assert "Unable to shutdown process" not in ended.err  # as torchrun says where it has waited 30 s for the SIGTERM

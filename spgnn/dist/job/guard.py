@@ -16,7 +16,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 CLEAN, FAILED, UP = b"\0clean", b"\0failed", b"up"
 START_S = 5.0  # how long a rank waits for its guard to start, which takes 0.03-0.04 s
@@ -62,7 +62,10 @@ def watch(listener: socket.socket, token: str, host: str) -> bool:
     with select.epoll() as poll:
         poll.register(listener.fileno(), select.EPOLLIN)
         while not peers or any(peer.is_alive for peer in peers.values()):
-            ready = [number for number, _ in poll.poll()]  # in the order in which they became so
+            # In the order in which they became so. Once a rank has failed, it also looks for those that are stopped.
+            ready = [number for number, _ in poll.poll(1.0 if has_failed else None)]
+            if has_failed:
+                end_stopped(peer.pid for peer in peers.values() if peer.is_alive)
             for peer in peers.values():
                 peer.listen()
             has_failed |= any(peer.said == FAILED for peer in peers.values())
@@ -103,8 +106,7 @@ def claim_report(token: str) -> socket.socket | None:
 def cause(pid: int) -> str:
     """Return how process pid ended, if its parent has not read its exit status yet."""
     try:
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
-            status = int(file.read().rpartition(")")[2].split()[49])  # field 52 of proc(5)
+        status = int(_stat(pid)[49])  # field 52 of proc(5)
     except (OSError, ValueError, IndexError):
         return "killed, or it left without a message (the launcher has already read its exit status)"
     if number := status & 0x7F:
@@ -112,6 +114,19 @@ def cause(pid: int) -> str:
         why = " (by a person, the batch system, or the kernel when memory ran out)" if name == "SIGKILL" else ""
         return f"killed by {name}{why}"
     return f"the process left with exit code {status >> 8} in the middle of the job"
+
+
+def _stat(pid: int) -> list[str]:
+    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+        return file.read().rpartition(")")[2].split()
+
+
+def end_stopped(pids: Iterable[int]) -> None:
+    """Kill the processes that are stopped: the SIGTERM of a launcher such as torchrun, which waits 30 s, ends none."""
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            if _stat(pid)[0] in "tT":
+                os.kill(pid, signal.SIGKILL)
 
 
 def report_line(rank: int, message: str, phase: str, host: str, pid: int) -> str:

@@ -1,4 +1,4 @@
-"""Degenerate graphs and numbers, on more ranks than nodes too: a finite result, or one line."""
+"""Degenerate graphs and numbers, on more ranks than nodes too, and files of users: a finite result, or one line."""
 
 import itertools
 import math
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
+import user_files
 from attack import folder
 
 QUICK, FULL = 60, 2_000  # trainings
@@ -34,7 +35,10 @@ def attack(seed: int, amount: int):
         trained, refused = trained + (code == 0), refused + (code in (2, 3, 5))
         if code not in (0, 2, 3, 5) or said.count("\n") > 3 or (code == 0 and not math.isfinite(loss)):
             failures.append(f"graph {number}, {words}: exit code {code}, loss {loss}: {said[:400]}")
-    return {"graphs": amount, "trained": trained, "one line": refused}, failures
+    checks = [user_files.attack(seed + number) for number in range(max(1, amount // 200))]
+    failures += [f"files of users: {failure}" for _, found in checks for failure in found]
+    counts = {"graphs": amount, "trained": trained, "one line": refused, "files of users": sum(n for n, _ in checks)}
+    return counts, failures
 
 
 def one(home: Path, rng):

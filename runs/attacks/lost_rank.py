@@ -1,18 +1,24 @@
-"""A rank that ends by signal, exit, exception, missing memory, in every phase: all are gone in 10 seconds, and it is named."""
+"""A rank that ends or stops, in every phase, under each launcher: all are gone in 10 seconds, and rank and phase are named."""
 
 import ctypes
+import json
 import os
 import random
 import re
 import shutil
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
-from attack import FAST, GRAPH, finish, folder, need, spgnn, start
+from attack import FAST, GRAPH, HERE, folder
+from worlds import Launched, launch
 
 QUICK, FULL = 5, 300  # ranks that end
 SECONDS = 10
-ENDS = ("kill", "segv", "raise", "memory", "exit", "leave")
+WATCHDOG_S = 4  # that a stopped rank may be missed later
+CODES = {"kill": (), "segv": (), "leave": (), "raise": (1,), "memory": (4,), "exit": (3,), "stop": (70,)}  # (): not 0
 JOBS = {
     "full": [],
     "sampled": "--sampler walk --budget 40".split(),
@@ -23,90 +29,119 @@ JOBS = {
 
 def attack(seed: int, amount: int):
     """End a random rank of 3 or 4 in a random phase, amount times; return how often, and what hung or named another."""
-    dice, failures, longest, phases = random.Random(seed), [], 0.0, {}
+    dice, failures, longest, phases, by = random.Random(seed), [], 0.0, {}, launchers()
+    counts = {f"under {name}": 0 if by[name] else "none (not installed)" for name in by}
+    found = [name for name in by if by[name]]
     with folder() as home:
         for number in range(amount):
-            job = dice.choice(list(JOBS))
+            job, how, name = dice.choice(list(JOBS)), dice.choice(list(CODES)), found[number % len(found)]
             ranks = 4 if job == "1.5D" else dice.choice((3, 4))
             words = ["train", GRAPH, *FAST, "--epochs", 4, "--checkpoint-every", 0, *JOBS[job], "--out", home / "out"]
-            if (job, ranks) not in phases:
-                need(spgnn(*words, ranks=ranks, before=[(listen, {"to": str(home / "phases")})]))
-                phases[job, ranks] = list(dict.fromkeys((home / "phases").read_text().splitlines()))
-                shutil.rmtree(home / "out"), (home / "phases").unlink()
-            rank, phase, how = dice.randrange(ranks), dice.choice(phases[job, ranks]), dice.choice(ENDS)
-            process = start(*words, ranks=ranks, before=[(arm, {"rank": rank, "phase": phase, "how": how})])
-            ended = finish(process, 60)
-            about = f"{job} on {ranks} ranks, rank {rank} ends by {how} in {phase!r}"
-            longest = max(longest, ended.seconds)
-            failures += [f"{about}: {said}" for said in wrong(ended, process.pid, rank, how)]
-            shutil.rmtree(home / "out", ignore_errors=True)
-    return {
-        "ranks that end": amount,
-        "phases": sum(map(len, phases.values())),
-        "s at most, with the start": round(longest, 1),
-    }, failures
+            if (kind := (job, ranks, name)) not in phases:
+                ended = run(by[name], ranks, words, listen, to=str(home))
+                if ended.code:
+                    failures.append(f"{job} on {ranks} ranks of {name}, none of which ends: {ended.err[-800:]}")
+                    continue
+                shutil.rmtree(home / "out")
+                files = [home / f"phases-{rank}" for rank in range(ranks)]
+                phases[kind] = [list(dict.fromkeys(file.read_text().splitlines())) for file in files]
+                [file.unlink() for file in files]
+            rank = dice.randrange(ranks)
+            phase, mark = dice.choice(phases[kind][rank]), home / "mark"
+            words += ["--watchdog", WATCHDOG_S] if how == "stop" else []
+            ended = run(by[name], ranks, words, arm, rank=rank, phase=phase, how=how, mark=str(mark))
+            gone_s = time.time() - mark.stat().st_mtime if mark.exists() else float("inf")
+            longest, counts[f"under {name}"] = max(longest, gone_s), counts[f"under {name}"] + 1
+            about = f"{job} on {ranks} ranks of {name}, rank {rank} ends by {how} in {phase!r}"
+            failures += [f"{about}: {said}" for said in wrong(ended, gone_s, rank, phase, how, name)]
+            shutil.rmtree(home / "out", ignore_errors=True), mark.unlink(missing_ok=True)
+    seen = {phase for kind in phases.values() for own in kind for phase in own}
+    return counts | {"phases": len(seen), "s at most": round(longest, 1)}, failures
 
 
-def wrong(ended, session: int, rank: int, how: str) -> list[str]:
+def launchers() -> dict[str, list[str]]:
+    """Return name -> command line of each launcher; the number of ranks comes next. Empty: it is not installed."""
+    beside = Path(os.environ.get("VIRTUAL_ENV", sys.prefix)) / "bin" / "mpirun"
+    python = os.environ.get("TRUST_COLD", sys.executable)
+    found = {"MPICH": [str(beside), "-n"] if beside.exists() else []}
+    found["torchrun"] = [python, "-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node"]
+    mpirun, library = shutil.which("mpirun.openmpi"), os.environ.get("MPI4PY_LIBMPI")
+    if mpirun and not library:
+        known = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True).stdout
+        library = next((line.split()[-1] for line in known.splitlines() if "libmpi.so.40" in line), None)
+    open_mpi = ["env", f"MPI4PY_LIBMPI={library}", mpirun, "-n"]
+    return found | {"Open MPI": open_mpi if mpirun and library else []}
+
+
+def run(launcher: list[str], ranks: int, words: list, before, **keywords) -> Launched:
+    """Run a command of spgnn on ranks, before which a function of this file is called."""
+    planted = [["lost_rank", "plant", {}]] if "TRUST_PLANT" in os.environ else []
+    env = {"TRUST_BEFORE": json.dumps([*planted, ["lost_rank", before.__name__, keywords]])}
+    own = "TRUST_COLD" if keywords.get("how") == "stop" else "TRUST_PYTHON"  # a fork of a warm one stops alone
+    command = [*launcher, ranks, os.environ.get(own, sys.executable), HERE / "child.py", *words]
+    return launch(0, command, env=env)
+
+
+def wrong(ended: Launched, gone_s: float, rank: int, phase: str, how: str, launcher: str) -> list[str]:
     """Return what is wrong with the end of a job."""
-    if ended.code is None:
-        return [ended.fault()]
-    found = [] if ended.code else ["exit code 0"]
-    left = [path.name for path in Path("/proc").glob("[0-9]*") if session_of(path) == session]
-    found += [f"processes left: {left}"] if left else []
-    said = re.findall(r"rank (\d+)", ended.err)
-    return found + ([] if str(rank) in said else [f"rank {rank} is not named: {ended.err.strip()[-400:]}"])
-
-
-def session_of(path: Path) -> int:
-    try:
-        fields = (path / "stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return -1
-    return int(fields[3]) if fields[0] != "Z" else -1
+    if ended.is_late:
+        return [f"no end in {ended.seconds:.0f} s: {ended.err[-400:]}"]
+    found, codes = [f"processes left: {ended.left}"] if ended.left else [], CODES[how]
+    codes = (1,) if launcher == "torchrun" else codes  # whatever fails
+    if not ended.code or codes and ended.code not in codes:
+        found.append(f"exit code {ended.code}, expected {codes or 'another'}: {ended.err[-400:]}")
+    found += [f"all are gone after {gone_s:.1f} s"] if gone_s > SECONDS + WATCHDOG_S * (how == "stop") else []
+    named = rf"rank {rank}; phase: {re.escape(phase)};"
+    if not re.search(f"rank {rank} gives no sign of life" if how == "stop" else named, ended.err):
+        found.append(f"rank {rank} and its phase are not named: {ended.err.strip()[-600:]}")
+    return found
 
 
 def on_phase(act) -> None:
-    """Call act(rank, phase) whenever a rank of MPI sets its phase."""
-    from spgnn.dist.job.observed import ObservedCommunicator
+    """Call act(rank, phase) whenever this rank has reported a new phase, once it has joined the job."""
+    from spgnn.dist.job.protect import JobMember
 
-    usual = ObservedCommunicator.phase
+    usual = JobMember.set_phase
 
-    def setter(self, text):
-        usual.fset(self, text)
-        act(self.rank, text)
+    def set_phase(self, phase):
+        usual(self, phase)
+        if self._line is not None:
+            act(self.rank, self.phase)
 
-    ObservedCommunicator.phase = usual.setter(setter)
+    JobMember.set_phase = set_phase
 
 
 def listen(to: str) -> None:
-    """Write the phases of rank 0 to a file."""
+    """Write the phases of each rank to a file of its own."""
 
     def act(rank, phase):
-        if rank == 0:
-            with open(to, "a") as file:
-                file.write(phase + "\n")
+        with open(f"{to}/phases-{rank}", "a") as file:
+            file.write(phase + "\n")
 
     on_phase(act)
 
 
-def arm(rank: int, phase: str, how: str) -> None:
-    """End this process when it is the rank and comes to the phase."""
+def arm(rank: int, phase: str, how: str, mark: str) -> None:
+    """End or stop this process when it is the rank and comes to the phase; a file marks the moment."""
 
     def act(own, at):
-        if (own, at) != (rank, phase):
+        if (own, at) != (rank, phase) or os.path.exists(mark):
             return
-        if how in ("kill", "segv"):
-            os.kill(os.getpid(), signal.SIGKILL) if how == "kill" else ctypes.string_at(0)
-        if how == "leave":
+        Path(mark).touch()
+        if how in ("kill", "stop"):
+            os.kill(os.getpid(), signal.SIGKILL if how == "kill" else signal.SIGSTOP)
+        elif how == "segv":
+            ctypes.string_at(0)
+        elif how == "leave":
             os._exit(3)
-        raise {"raise": ZeroDivisionError("boom"), "memory": MemoryError(), "exit": SystemExit(3)}[how]
+        else:
+            raise {"raise": ZeroDivisionError("boom"), "memory": MemoryError(), "exit": SystemExit(3)}[how]
 
     on_phase(act)
 
 
 def plant() -> None:
-    """A rank that ends waits first, and does not say who it is."""
-    from spgnn.dist import base
+    """A rank that ends does not say who it is."""
+    from spgnn.dist.job import protect
 
-    base.BaseCommunicator.abort = lambda self, *words, **options: os._exit(0)
+    protect.report_line = lambda *words: "spgnn: error: a rank has failed\n"

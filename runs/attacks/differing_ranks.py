@@ -1,15 +1,17 @@
 """Ranks that differ in options, graph, partition, type, counts, order, model, version: named before the first epoch."""
 
+import random
 import re
 import sys
+import typing
 from dataclasses import fields, replace
 from pathlib import Path
 
-import numpy as np
 from attack import ROOT, folder
 
-QUICK, FULL = 1, 20  # times that every option and every case is tried, each on another rank
-LOCAL = ("threads", "sampler_threads", "resume", "overwrite", "config", "watchdog")  # may differ, or are of the launch
+QUICK, FULL = 110, 2_200  # differences, in turn of all options and cases, each on a rank drawn
+LOCAL = ("resume", "overwrite")  # of the folder of a run, which rank 0 alone has
+WORDS = {"memory": "2GB", "fanout": "5,5", "model": "sage", "sampler": "node", "method": "block", "edges": "in", "split": "random"}
 GRAPH = "sbm:n=60,seed=1"
 
 
@@ -18,29 +20,37 @@ def attack(seed: int, amount: int):
     sys.path[:0] = [str(ROOT / "tests" / "training")]
     import test_mismatches
 
-    failures, options, cases = [], 0, 0
-    rng = np.random.default_rng(seed)
-    for name, value in amount * list(differing().items()):
-        options += 1
-        if said := differ(name, value, int(rng.integers(3))):
-            failures.append(f"option {name} = {value!r}: {said}")
-    for name in amount * list(test_mismatches.CASES):
-        cases += 1
-        with folder() as home:
-            if said := mismatch(test_mismatches, name, home):
-                failures.append(f"{name}: {said}")
-    return {"options": options, "other differences": cases}, failures
+    dice, failures, options = random.Random(seed), [], differing()
+    different = [*options, *(name for name in test_mismatches.CASES if name not in options)]
+    dice.shuffle(different)
+    for number in range(amount):
+        name = different[number % len(different)]
+        if name in options:
+            said = differ(name, options[name], dice.randrange(3))
+        else:
+            with folder() as home:
+                said = mismatch(test_mismatches, name, home)
+        failures += [f"{name}: {said}"] if said else []
+    counts = {"differences": amount, "options": len(options), "other kinds": len(different) - len(options)}
+    return counts, failures
 
 
 def differing() -> dict[str, object]:
     """Return option of train -> another value than its default."""
     from spgnn.config import TrainConfig
 
-    found = {}
+    found, hints = {}, typing.get_type_hints(TrainConfig)
     for field in fields(TrainConfig):
-        usual = getattr(TrainConfig(), field.name)
-        if field.name not in LOCAL and isinstance(usual, (int, float)):
-            found[field.name] = not usual if isinstance(usual, bool) else usual + 1
+        usual = field.default
+        if field.name in LOCAL or field.metadata["per_rank"]:
+            continue
+        if isinstance(usual, bool):
+            found[field.name] = not usual
+        elif isinstance(usual, (int, float)):
+            found[field.name] = usual + 1
+        else:
+            others = [value for value in typing.get_args(hints[field.name]) if value != usual]
+            found[field.name] = WORDS.get(field.name) or next(iter(others), "other")
     return found
 
 
@@ -63,11 +73,8 @@ def differ(name: str, value, odd: int) -> str:
         if epochs:
             return "after the first epoch"
         said = str(error)
-        return (
-            ""
-            if f"option.{name} " in said or name.replace("_", "-") in said or name in said
-            else f"is not named: {said[:300]}"
-        )
+        is_named = re.search(rf"option\.{name} is |--{name.replace('_', '-')}\b", said)
+        return "" if is_named else f"is not named: {said[:300]}"
     except Exception as error:
         return f"{type(error).__name__}: {error}"[:300]
     return "trained"

@@ -192,6 +192,13 @@ def _answer(case, keys, writing: int) -> None:
     os._exit(0)
 
 
+def put(function: Callable, other: Callable) -> None:
+    """Put another function in the place of one of spgnn, for a plant: also where it was imported by name."""
+    for module in [module for name, module in sys.modules.items() if name.startswith("spgnn")]:
+        if vars(module).get(function.__name__) is function:
+            setattr(module, function.__name__, other)
+
+
 def tree(path: Path) -> dict[str, bytes]:
     """Return what is in a folder: name -> content of each file, where a link leads, or what else it is."""
     found = {}

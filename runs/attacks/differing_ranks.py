@@ -11,7 +11,15 @@ from attack import ROOT, folder
 
 QUICK, FULL = 110, 2_200  # differences, in turn of all options and cases, each on a rank drawn
 LOCAL = ("resume", "overwrite")  # of the folder of a run, which rank 0 alone has
-WORDS = {"memory": "2GB", "fanout": "5,5", "model": "sage", "sampler": "node", "method": "block", "edges": "in", "split": "random"}
+WORDS = {
+    "memory": "2GB",
+    "fanout": "5,5",
+    "model": "sage",
+    "sampler": "node",
+    "method": "block",
+    "edges": "in",
+    "split": "random",
+}
 GRAPH = "sbm:n=60,seed=1"
 
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from attack import GRAPH, finish, folder, here, need, spgnn, start, tree
+from attack import GRAPH, finish, folder, here, need, put, spgnn, start, tree
 
 QUICK, FULL = 8, 1_000  # kills, in turn of the kinds
 LARGER = "sbm:n=2000,classes=6,features=16,degree=8,seed=1"
@@ -94,10 +94,10 @@ def kill_command(home: Path, name: str, kills: int, dice: random.Random) -> list
         time.sleep(0.2)
         if not place.exists():
             wrong += [] if is_new else [f"{name}, kill {kill}: what was there has gone"]
-        elif (
-            contents(place) != whole or check and (fault := here(*(place if w == "OUT" else w for w in check)).fault(0))
-        ):
-            wrong.append(f"{name}, kill {kill}: what is there is not whole: {fault if check else ''}")
+        else:
+            fault = here(*(place if word == "OUT" else word for word in check)).fault(0) if check else ""
+            if contents(place) != whole or fault:
+                wrong.append(f"{name}, kill {kill}: what is there is not whole: {fault}")
         ended = spgnn(*words, place, cwd=home)
         if ended.code or contents(place) != whole:
             wrong.append(f"{name}, kill {kill}: again: {ended.fault(0) or 'another result'}")
@@ -220,15 +220,22 @@ def far(whole: Path, cut: Path, words: str) -> list[str]:
 
 
 def plant() -> None:
-    """Files take their names before they are written."""
+    """Folders that commands write have their names before they are written."""
     from contextlib import contextmanager
 
     from spgnn import atomic
 
-    @contextmanager
-    def slowly(final: Path, option: str = ""):
-        with open(final, "wb") as file:
-            time.sleep(0.3)
-            yield file
+    new_folder = atomic.new_folder
 
-    atomic.new_file = slowly
+    @contextmanager
+    def slowly(final: Path):
+        if not final.name.endswith(".out"):
+            with new_folder(final) as new:
+                yield new
+            return
+        shutil.rmtree(final, ignore_errors=True)
+        final.mkdir()
+        time.sleep(5)
+        yield final
+
+    put(new_folder, slowly)

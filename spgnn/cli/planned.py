@@ -83,23 +83,25 @@ class Planned:
     def on_ranks(self, machine: Machine | None = None) -> Iterator[tuple[Partition, str, int]]:
         """Yield partition into P / c parts, scheme and c, for each P of --ranks, c whose square divides P, method, scheme.
 
-        Args: machine  two-tier is omitted, next to other schemes, where ranks are on one of its hosts.
+        Args: machine  two-tier is omitted, next to other schemes, where it is cover on this machine.
         """
         config = self.config
         wanted, schemes = integers("replication", config.replication), words("scheme", config.scheme)
         flat = tuple(scheme for scheme in schemes if scheme != "two-tier") or schemes
-        of_hosts = lambda size: schemes if machine is None or machine.hosts(size) > 1 else flat
-        used = lambda size: of_hosts(size) if size > 1 else schemes[:1]  # one rank sends nothing
+        is_tiered = lambda size, c: machine is None or (c == 1 < machine.ranks_per_host and machine.hosts(size) > 1)
+        used = lambda size, c: (schemes if is_tiered(size, c) else flat)[
+            : None if size > 1 else 1
+        ]  # 1: nothing is sent
         if config.partition:
             part = self.load_part()
             for k, c in _fitting(part.k, wanted, config):
                 merged = part.dealt(k)
-                yield from ((merged, scheme, c) for scheme in used(k * c))
+                yield from ((merged, scheme, c) for scheme in used(k * c, c))
             return
         for size in integers("ranks", config.ranks or "4"):
             for c in _valid(size, wanted):
                 for method in words("method", config.method):
-                    yield from ((self.part(size // c, method, scheme), scheme, c) for scheme in used(size))
+                    yield from ((self.part(size // c, method, scheme), scheme, c) for scheme in used(size, c))
 
     def load_part(self) -> Partition:
         """Return the partition of --partition."""

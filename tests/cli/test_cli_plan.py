@@ -19,7 +19,8 @@ PLAN = ["plan", GRAPH, "--widths", "16,8,4", "--method", "block", "--machine", "
 def test_every_combination_has_a_line_and_one_is_the_fastest(capsys):
     code, out, _ = run(capsys, *PLAN, "--ranks", "1,2,4", "--json")
     lines = [json.loads(line) for line in out.splitlines()]
-    assert code == 0 and all(set(line) == KEYS for line in lines)
+    tiers = {"rows_between_hosts", "bytes_between_hosts"}
+    assert code == 0 and all(set(line) == KEYS | (tiers if line["hosts"] > 1 else set()) for line in lines)
     found = [(line["ranks"], line["replication"], line["scheme"]) for line in lines]
     schemes = ("cover", "columns", "broadcast")
     assert found == [(1, 1, "cover"), *[(2, 1, s) for s in schemes], *[(4, c, s) for c in (1, 2) for s in schemes]]
@@ -132,3 +133,10 @@ def test_widths_of_other_features_than_the_graphs_are_planned_as_those_of_a_grap
 def test_a_graph_without_features_is_asked_for_widths(capsys):
     code, _, err = run(capsys, "plan", "path:n=9")
     assert code == 2 and "has no features; give --features FILE, or all widths with --widths 128,16,40" in err
+
+
+def test_two_tier_has_a_line_where_several_hosts_have_several_ranks(capsys):
+    argv = [*PLAN, "--ranks", "4", "--replication", "1,2", "--ranks-per-host"]
+    for here, expected in (("1", 0), ("2", 1), ("4", 0)):
+        lines = [json.loads(line) for line in run(capsys, *argv, here, "--json")[1].splitlines()]
+        assert [line["replication"] for line in lines if line["scheme"] == "two-tier"] == [1] * expected

@@ -219,7 +219,8 @@ def test_measure_simulates_an_epoch_on_a_machine(capsys):
         parts = line["simulated"]["epoch_parts_s"]
         assert line["simulated"]["epoch_s"] == pytest.approx(sum(parts.values()) - 2 * parts["hidden"])
         assert line["simulated"]["machine"] == "laptop"
-        assert set(line) == MEASURE_KEYS | {"simulated"}
+        tiers = {"rows_between_hosts", "bytes_between_hosts"} if line["simulated"]["hosts"] > 1 else set()
+        assert set(line) == MEASURE_KEYS | {"simulated"} | tiers
     assert one["simulated"]["epoch_parts_s"]["sums"] == 0 < two["simulated"]["epoch_parts_s"]["sums"]
     code, out, _ = run(capsys, *argv, "--machine", "ethernet-1g")
     lines = out.splitlines()
@@ -296,3 +297,13 @@ def test_what_is_named_twice_is_counted_once_but_widths_may_repeat(capsys):
     lines = [json.loads(line) for line in out.splitlines()]
     assert code == 0 and [line["k"] for line in lines] == [2, 4]
     assert [(layer["f_in"], layer["f_out"]) for layer in lines[0]["layers"]] == [(8, 8)] * 2
+
+
+def test_measure_counts_what_crosses_between_hosts(capsys):
+    argv = ["measure", GRAPH, "-k", "4", "--method", "block", "--widths", "8,4,2", "--scheme", "cover,two-tier"]
+    flat, tiered = (json.loads(line) for line in run(capsys, *argv, "--hosts", "2", "--json")[1].splitlines())
+    assert (flat["scheme"], tiered["scheme"]) == ("cover", "two-tier")
+    for name in ("rows_between_hosts", "bytes_between_hosts"):
+        assert 0 < tiered[name] <= flat[name]
+    assert "between hosts" in run(capsys, *argv, "--hosts", "2")[1]
+    assert "between hosts" not in run(capsys, *argv)[1]

@@ -80,7 +80,7 @@ def assemble(
     raw = RawBlocks(Blocks(A_oo, A_og, index), sums_n, looped_n, loopless_n, has_loops, holds_own, signed=signed)
     covers = None
     del A_oo, A_og
-    if layout.scheme == "auto":
+    if layout.scheme in ("auto", "flat"):
         layout.scheme, layout.why, covers = choose_scheme(raw.blocks, layout, machine)
     norms = Norms(raw, base, layout, covers)
     if edge_rows is not None:

@@ -9,7 +9,6 @@ import numpy as np
 
 from ..cost.auto import auto_scheme
 from ..cost.machines import load_machine
-from ..dist.find_hosts import find_hosts
 from ..errors import together
 from ..partition.cover import Covers
 from ..spmm.exchange.context import Layout
@@ -27,9 +26,8 @@ def choose_scheme(blocks: Blocks, layout: Layout, machine: str) -> tuple[str, st
     counts = {name: _table(counts_R, layout) for name, counts_R in tables.items()}
     own = np.array([[blocks.A_oo.nnz, blocks.A_og.nnz, blocks.A_oo.shape[0]]], np.int64)
     counts |= dict(zip(("own_nnz", "ghost_nnz", "n"), layout.comm.all_gather(own).T))
-    host_P = layout.grid.host_P if layout.grid.hosts else find_hosts(layout.comm)
-    of_hosts = None
-    if layout.grid.is_tiered:
+    host_P, of_hosts = layout.grid.host_P, None
+    if layout.grid.is_tiered and layout.scheme == "auto":
         layout.use_hosts()
         of_hosts = covers_of_hosts(blocks, layout)
         tables = counts_of_hosts(blocks, layout, of_hosts)

@@ -162,12 +162,8 @@ def make_dgraph(source, comm: Communicator, partition, how: Distribution, has_ro
 
 
 def _grid(comm: Communicator, how: Distribution) -> ProcessGrid:
-    """Return the grid of the ranks, with their hosts where the scheme reads them. Collective.
-
-    Raises: UsageError unless c^2 divides P.
-    """
-    hosts = find_hosts(comm, how.hosts) if how.scheme in ("auto", "two-tier") else ()
-    return ProcessGrid(comm.size, how.replication, tuple(map(int, hosts)))
+    """Return the grid of the ranks with their hosts. Raises: UsageError unless c^2 divides P. Collective."""
+    return ProcessGrid(comm.size, how.replication, tuple(map(int, find_hosts(comm, how.hosts))))
 
 
 def built(options: dict, where: str) -> Distribution:
@@ -214,8 +210,7 @@ def _own_rows(source, layout: Layout, partition, how: Distribution) -> OwnRows:
     if comm.size > 1:
         own = together(comm, partition_facts, partition, comm.rank)
         check_same(comm, (graph_facts(graph) if all(has_graph) else {}) | own)
-    host_P = find_hosts(comm) if partition is None else None
-    graph, part = together(comm, _partitioned, graph, layout, partition, how, host_P)
+    graph, part = together(comm, _partitioned, graph, layout, partition, how)
     name, method = comm.all_gather_json([graph.name, part.method] if comm.rank == 0 else None)[0]
     owner_N = np.empty(comm.all_gather_json(None if part is None else part.n_nodes)[0], np.int32)
     if comm.rank == 0:
@@ -250,7 +245,7 @@ def _of_parts(
     return block, lambda ids: part.owner_N[ids] % R, name, part.method
 
 
-def _partitioned(graph: Graph | None, layout: Layout, partition, how: Distribution, host_P: np.ndarray | None):
+def _partitioned(graph: Graph | None, layout: Layout, partition, how: Distribution):
     """Return the graph as it is used and its partition; on rank 0 alone where a partitioner has to run."""
     k = layout.grid.rows
     graph = None if graph is None else graph.in_use()
@@ -265,7 +260,7 @@ def _partitioned(graph: Graph | None, layout: Layout, partition, how: Distributi
         return graph, None  # one rank computes it: the others would only do the same work again
     if k == 1:
         return graph, Partition(np.zeros(graph.n_nodes, np.int32), 1, method="none")
-    hosts = equal_hosts(host_P, k)
+    hosts = equal_hosts(layout.grid.host_P, k)
     part = part_graph(graph, k, method=how.method, seed=how.seed, balance=how.balance, scheme=how.scheme, hosts=hosts)
     give_back_memory()  # what partitioning took, before rows are handed out
     return graph, part

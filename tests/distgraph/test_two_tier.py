@@ -10,6 +10,7 @@ from graphs import random_graph
 from scipy.sparse.csgraph import maximum_bipartite_matching
 from worlds import parallel, some
 
+from spgnn import explain
 from spgnn.analysis import measure
 from spgnn.cost.pairs import grid_of
 from spgnn.distgraph import distribute
@@ -124,3 +125,14 @@ def test_on_one_host_and_in_15d_it_is_cover():
     for grid in (grid_of(4, 1), grid_of(4, 2, 4)):
         ours, flat = (measure(graph, part, scheme, (6, 3, 3), grid) for scheme in ("two-tier", "cover"))
         assert np.array_equal(ours.bytes_PP(), flat.bytes_PP())
+
+
+@parallel([4], mpi=[])
+def test_flat_never_takes_it_and_explain_counts_what_crosses(comm):
+    graph = small_graph("undirected")
+    flat = distribute(graph, comm, scheme="flat", method="random", hosts=2)
+    assert flat.scheme in ("cover", "columns") and "two-tier" not in flat.A.layout.why
+    dgraph = distribute(graph, comm, scheme="two-tier", method="random", hosts=2)
+    assert "two-tier" in distribute(graph, comm, method="random", hosts=2).A.layout.why  # auto compares it
+    layers = explain(Stack(GCN(6, 8), GCN(8, 3)), dgraph).layers
+    assert 0 < layers[1]["bytes_between_hosts"] < layers[1]["bytes_forward"] + layers[1]["bytes_backward"]

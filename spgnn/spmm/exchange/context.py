@@ -108,9 +108,10 @@ def make_layout(
 ) -> Layout:  # fmt: skip
     """Return the layout of P/c x c ranks. Collective."""
     shared = {"pool": pool, "dtype": dtype, "threads": threads, "wires": wires, "order": order}
-    scheme = {"flat": "auto", "two-tier": "two-tier" if grid.is_tiered else "cover"}.get(scheme, scheme)
+    scheme = "cover" if scheme == "two-tier" and not grid.is_tiered else scheme
     if comm.size == 1:
-        scheme, why = ("columns", "columns: one rank exchanges nothing") if scheme == "auto" else (scheme, "")
+        is_open = scheme in ("auto", "flat")
+        scheme, why = ("columns", "columns: one rank exchanges nothing") if is_open else (scheme, "")
         return Layout(comm, grid, comm, None, scheme, why=why, **shared)
     if grid.c == 1:
         layout = Layout(comm, grid, comm, None, scheme, **shared)

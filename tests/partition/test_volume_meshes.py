@@ -47,24 +47,41 @@ ONE_LARGE[:3] = [1, 2, 3]
 
 
 def test_where_few_rows_travel_the_start_is_refined_twice(mesh, refined, monkeypatch):
-    part = part_graph(mesh, K, "volume", start="metis")
+    part = part_graph(mesh, K, "volume", start="metis", minimise="largest")
     share = part.metrics["total_rows"] / mesh.n_nodes
     assert volume.FEW < share < volume.FEW_OF_SMALL and len(refined) == 2
-    part_graph(load_graph("rmat:scale=8,degree=8,seed=0"), K, "volume", start="metis")
+    part_graph(load_graph("rmat:scale=8,degree=8,seed=0"), K, "volume", start="metis", minimise="largest")
     assert len(refined) == 3, "on a power-law graph nearly all rows travel"
     monkeypatch.setattr(volume, "SMALL", mesh.nnz - 1)
-    part_graph(mesh, K, "volume", start="metis")
+    part_graph(mesh, K, "volume", start="metis", minimise="largest")
     assert len(refined) == 4, "on a large graph these rows are many"
     monkeypatch.setattr(volume, "FEW", share + 0.01)
-    part_graph(mesh, K, "volume", start="metis")
+    part_graph(mesh, K, "volume", start="metis", minimise="largest")
     assert len(refined) == 6
 
 
 def test_the_second_refinement_has_no_price_of_sends(mesh, refined):
-    part_graph(mesh, K, "volume", start="metis", seed=5)
+    part_graph(mesh, K, "volume", start="metis", minimise="largest", seed=5)
     (priced, first_N, _), (free, second_N, _) = refined
     assert priced["send"] and not free["send"] and free["sweeps"] == 2 * priced["sweeps"]
     np.testing.assert_array_equal(first_N, second_N, "from one start")
+
+
+def test_a_small_graph_is_also_refined_less_evenly_for_time(mesh, refined, monkeypatch):
+    part_graph(mesh, K, "volume", start="metis")
+    assert [call[0].get("target") for call in refined] == [None, volume.LESS_EVEN["target"], None]
+    monkeypatch.setattr(volume, "TINY", mesh.nnz - 1)
+    part_graph(mesh, K, "volume", start="metis")
+    assert len(refined) == 5
+
+
+def test_for_time_no_more_rows_are_sent_than_by_the_first_start():
+    graph = load_graph("rmat:scale=9,degree=2,seed=0")
+    start, time, largest = (
+        part_graph(graph, 16, method, **options).metrics["total_rows"]
+        for method, options in (("metis", {}), ("volume", {}), ("volume", {"minimise": "largest"}))
+    )
+    assert time <= start < largest
 
 
 def test_the_cost_is_nearly_the_largest_load_and_a_share_of_the_mean():

@@ -38,7 +38,8 @@ MINIMISE = ("time", "largest", "total")
 # A mesh: fewer rows per node than FEW, or FEW_OF_SMALL with at most SMALL nonzeros.
 FEW, FEW_OF_SMALL, SMALL = 0.1, 0.3, 1_000_000
 BEYOND_SMALL = {"most_work": 0.02}  # smaller clusters: 0.9 % fewer rows on ogbn-arxiv, k = 64
-BRIEF = 0.1  # of the effort, by which starts of graphs beyond SMALL are compared
+TINY, BRIEF = 400_000, 0.1  # beyond TINY nonzeros starts are compared by BRIEF of the effort
+LESS_EVEN = {"target": 1.15}  # of the largest send over the mean: fewer rows in all
 COVER_ROUNDS = 2
 COVER_SWEEPS = {"levels": 0, "last_sweeps": 8}
 
@@ -50,7 +51,8 @@ class VolumeOptions:
     Args: objective  scheme whose rows are counted: "columns", or "cover" (minimum covers).
           effort     factor on the number of sweeps; 2 takes twice as long and saves about 1 % of the volume.
           minimise   "time": the largest send plus a quarter of the mean, as an exchange ends with the busiest link and
-                     links share wires; "largest": the largest send; "total": all rows alone, with twice the sweeps.
+                     links share wires, of results that send no more rows in all than the first start; "largest": the
+                     largest send; "total": all rows alone, with twice the sweeps.
           receive    minimise the largest receive too: the backward send of a directed graph. Under cover the two are
                      equal on a symmetric graph, and it changes nothing.
           start      names of partitioners with commas, run with their defaults, or owner_N (N,) integers, or a Partition.
@@ -100,8 +102,7 @@ class _Search:
 
     def __init__(self, graph: Graph, k: int, seed: int, balance: float, options: VolumeOptions):
         self.graph, self.k, self.seed, self.balance = graph, k, seed, balance
-        self.effort, self.options = float(options.effort), options
-        self.held = {"send": options.minimise != "total", "receive": bool(options.receive)}
+        self.options, self.most_rows = options, {}
         self.pattern = ones_of(graph.A)
         self.readers = self.pattern.T.tocsr()
         self.work_N = row_work(graph.A)
@@ -109,8 +110,9 @@ class _Search:
     def best_of(self, starts: Iterable[tuple[str, np.ndarray, float]]) -> np.ndarray:
         """Return the best partition that the starts (name, owner_N, seconds) lead to."""
         results, tried = [], self.options.tried
-        starts = list(starts)
-        effort = self.effort * (BRIEF if len(starts) > 1 and self.graph.nnz > SMALL else 1)
+        starts, full = list(starts), float(self.options.effort)
+        self.most_rows = {of: of(self.graph.A, starts[0][1], self.k).sum() for of in {rows_PP, self.rows_of}}
+        effort = full * (BRIEF if len(starts) > 1 and self.graph.nnz > TINY else 1)
         for name, start_N, seconds in starts:
             began = time.perf_counter()
             results.append(self.refined(start_N, effort))
@@ -119,9 +121,9 @@ class _Search:
                 tried.append({"start": name} | self._loads(results[-1]) | {"seconds": seconds})
         best = min(range(len(starts)), key=lambda i: self._rank(results[i], self.rows_of))
         owner_N = results[best]
-        if effort < self.effort:
+        if effort < full:
             began = time.perf_counter()
-            owner_N = self._best(self.refined(starts[best][1], self.effort), owner_N, rows_of=self.rows_of)
+            owner_N = self._best(self.refined(starts[best][1], full), owner_N, rows_of=self.rows_of)
             if tried is not None:
                 tried.append(
                     {"start": f"{starts[best][0]}, in full"}
@@ -133,6 +135,10 @@ class _Search:
     def _loads(self, owner_N: np.ndarray) -> dict[str, int]:
         send_k = self.rows_of(self.graph.A, owner_N, self.k).sum(axis=1)
         return {"total_rows": int(send_k.sum()), "max_send_rows": int(send_k.max())}
+
+    @property
+    def held(self) -> dict[str, bool]:
+        return {"send": self.options.minimise != "total", "receive": bool(self.options.receive)}
 
     @property
     def rows_of(self):
@@ -148,10 +154,12 @@ class _Search:
         nets = _arrays(self.readers)
         settings = sweeps(effort * (1 if self.held["send"] else 2)) | (BEYOND_SMALL if self.graph.nnz > SMALL else {})
         owner_N, rows, _ = self._refine(nets, start_N, **self.held, **settings)
+        owners = [start_N, owner_N]
+        if self.options.minimise == "time" and self.graph.nnz <= TINY:
+            owners.append(self._refine(nets, start_N, **self.held, **settings, **LESS_EVEN)[0])
         if rows < self.graph.n_nodes * (FEW if self.graph.nnz > SMALL else FEW_OF_SMALL):  # a mesh
-            free_N, _, _ = self._refine(nets, start_N, send=False, **sweeps(2 * effort))
-            owner_N = self._best(owner_N, free_N)
-        return self._best(owner_N, start_N)
+            owners.append(self._refine(nets, start_N, send=False, **sweeps(2 * effort))[0])
+        return self._best(*owners)
 
     def cover(self, columns_N: np.ndarray, start_N: np.ndarray, effort: float) -> np.ndarray:
         """Return the best of the start, a partition and its refinements for the rows of minimum covers."""
@@ -177,10 +185,12 @@ class _Search:
         """Return the partition of least cost among those of least work above the bound."""
         return min(owners, key=lambda owner_N: self._rank(owner_N, rows_of))
 
-    def _rank(self, owner_N: np.ndarray, rows_of) -> tuple[float, float]:
+    def _rank(self, owner_N: np.ndarray, rows_of) -> tuple[float, bool, float]:
         work = max(np.bincount(owner_N, self.work_N).max(), self.balance * self.work_N.sum() / self.k)
         of_mean = 0.0 if self.options.minimise == "largest" else OF_MEAN
-        return work, cost(rows_of(self.graph.A, owner_N, self.k), **self.held, of_mean=of_mean)
+        rows_kk = rows_of(self.graph.A, owner_N, self.k)
+        is_above = self.options.minimise == "time" and rows_kk.sum() > self.most_rows[rows_of]
+        return work, is_above, cost(rows_kk, **self.held, of_mean=of_mean)
 
 
 def cost(rows_kk: np.ndarray, *, send: bool, receive: bool, of_mean: float = OF_MEAN) -> float:

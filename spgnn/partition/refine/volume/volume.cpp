@@ -48,6 +48,7 @@ void read_settings(const py::dict& from, Schedule& s, Pressure& p, Task& t) {
     take(from, "send", p.send, taken);
     take(from, "receive", p.receive, taken);
     take(from, "both", p.both, taken);
+    take(from, "target", p.target, taken);
     take(from, "most_work", t.most_work, taken);
     take(from, "isa", t.isa, taken);
     require(taken == from.size(), "a setting is not known");

@@ -115,12 +115,12 @@ class Sketch:
                 slot[1] //= 2
 
 
-def refine(edges, n, k, owner, limits, final_cap, seed):
-    """spring+ from owner: limits[t] = (cap, noise, price) of round t. Returns owner, nodes moved in each round."""
+def refine(edges, n, k, owner, limits, final_cap):
+    """spring+ from owner: limits[t] = (cap, price) of round t. Returns owner, nodes moved in each round."""
     d, owner = degrees_of(edges, n), list(owner)
     load = [owner.count(p) for p in range(k)]
     moved = []
-    for number, (cap, noise, price) in enumerate(limits):
+    for cap, price in limits:
         sketches, left, moves = [Sketch() for _ in range(n)], list(d), 0
         for u, v in edges:
             if u == v:
@@ -135,10 +135,7 @@ def refine(edges, n, k, owner, limits, final_cap, seed):
                 sketch = sketches[w]
                 total = sketch.own + sum(count for _, count in sketch.slots)
                 paid = lambda p: math.trunc(total * price * (load[p] * k * 1024 // n - 1024) / 1024)
-                noisy = lambda p: math.trunc(
-                    total * noise * ((mix((hash_of(seed + number, w) + p) & M64) >> 53) - 1024) / 2048
-                )
-                scores = [(1024 * n + noisy(p) - paid(p), -p) for p, n in sketch.slots if n and load[p] < cap]
+                scores = [(1024 * n - paid(p), -p) for p, n in sketch.slots if n and load[p] < cap]
                 if scores and (load[owner[w]] > cap or max(scores)[0] > 1024 * sketch.own - paid(owner[w])):
                     load[owner[w]] -= 1
                     owner[w] = -max(scores)[1]

@@ -53,7 +53,7 @@ Partitioners:
   metis                    METIS k-way, minimises the edge cut
   volume                   minimises the rows sent, from several starts
   entropy                  METIS, edges weighted by similarity of features
-  spring, spring+          streaming clustering, spring+ with refinement
+  spring, spring+          streaming clustering, spring+ in levels, refined
   dbh, greedy, hdrf, 2psl  streaming vertex cuts
   block, random            contiguous nodes, random nodes
 """

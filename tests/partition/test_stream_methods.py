@@ -11,11 +11,14 @@ import scipy.sparse as sp
 import streaming as slow
 from scipy.sparse.csgraph import breadth_first_order
 
+from spgnn import load_graph
 from spgnn.graph import graph_from_coo
 from spgnn.partition import part_graph
 from spgnn.partition.checks import fill_empty_parts
+from spgnn.partition.metrics import rows_PP
 from spgnn.partition.stream import StreamPasses, _stream, edge_stream, part_stream
-from spgnn.partition.stream.spring import node_cap, round_limits
+from spgnn.partition.stream import spring as spring_module
+from spgnn.partition.stream.spring import PRICE, node_cap
 
 METHODS = ("spring", "spring+", "dbh", "greedy", "hdrf", "2psl")
 GRAPHS = 200
@@ -118,27 +121,105 @@ def test_spring_takes_large_clusters_in_the_order_of_their_sizes():
         np.testing.assert_array_equal(part.owner_N, filled(owner, n, 3), err_msg=f"{seed}")
 
 
+@pytest.fixture
+def nothing_is_held(monkeypatch):
+    """Leave spring+ no room for the graph itself, as if it were large."""
+    monkeypatch.setattr(spring_module, "HELD", 0)
+    monkeypatch.setattr(spring_module, "NODE_BYTES", 0)
+
+
 @SEEDS
-def test_spring_plus_is_spring_and_its_rounds(seeds):
+def test_spring_plus_is_parts_of_springs_clusters_and_its_rounds(seeds, nothing_is_held):
     for seed in seeds:
         edges, n, k = random_edges(seed)
         balance, rounds = (1.0, 1.05, 1.5)[seed % 3], seed % 6
-        part = part_stream(edges, k, "spring+", seed=seed, balance=balance, n_nodes=n, rounds=rounds)
-        start, _, _ = slow.spring(edges.tolist(), n, k, balance)
-        limits = [round_limits(t, rounds, n, k, balance) for t in range(rounds)]
-        owner, moved = slow.refine(edges.tolist(), n, k, start, limits, node_cap(n, k, balance), seed)
+        part = part_stream(edges, k, "spring+", seed=seed, balance=balance, n_nodes=n, rounds=rounds, threshold=0.1)
+        _, before, _ = slow.spring(edges.tolist(), n, k, balance)
+        assert part.details["clusters"].tolist() == before, seed
+        cap, degrees = node_cap(n, k, balance), np.array(slow.degrees_of(edges.tolist(), n), np.uint32)
+        clusters = _stream.Spring(degrees, 0.1 * int(degrees.sum()) / k)
+        clusters.add(edges)
+        graph = _stream.ClusterGraph(clusters.clusters(), len(before), 1 << 16)
+        graph.add(edges)
+        start = graph.partition(k, cap, seed).tolist()
+        owner, moved = slow.refine(edges.tolist(), n, k, start, [(cap, PRICE)] * rounds, cap)
         assert part.details["moved"] == moved, seed
         np.testing.assert_array_equal(part.owner_N, filled(owner, n, k), err_msg=f"{seed}")
 
 
+def test_a_cluster_stays_whole_and_nodes_without_one_fill_the_parts():
+    rng = np.random.default_rng(0)
+    cluster = rng.permutation(np.repeat(np.arange(-1, 40), 5)).astype(np.int32)
+    graph = _stream.ClusterGraph(cluster, 40, 1000)
+    graph.add(rng.choice(np.flatnonzero(cluster >= 0), (400, 2)))
+    owner = graph.partition(4, 56, 0)
+    assert all(len(np.unique(owner[cluster == c])) == 1 for c in range(40))
+    assert np.bincount(owner).max() <= 56 and len(np.unique(owner)) == 4
+
+
+def groups(n, k, rng, degree=12, mixed=0.0):
+    """Random edges inside k equal groups of n nodes, a share of them anywhere; the group of each node."""
+    group = rng.permutation(np.arange(n) % k)
+    order = np.argsort(group, kind="stable").reshape(k, -1)
+    u = rng.integers(0, n, n * degree // 2)
+    v = order[group[u], rng.integers(0, n // k, len(u))]
+    return np.stack([u, np.where(rng.random(len(u)) < mixed, rng.integers(0, n, len(u)), v)], axis=1), group
+
+
+def test_a_table_that_is_full_keeps_the_heavy_pairs():
+    rng = np.random.default_rng(0)
+    n, k = 2000, 4
+    edges, group = groups(n, k, rng)
+    edges = np.concatenate([np.repeat(edges, 8, axis=0), rng.integers(0, n, (4000, 2))])
+    cluster = np.arange(n, dtype=np.int32)  # a cluster for each node: some 16,000 pairs
+    graph = _stream.ClusterGraph(cluster, n, 12_288)
+    graph.add(rng.permutation(edges))
+    owner = graph.partition(k, n // k, 0)
+    assert sum(np.bincount(group[owner == p]).max() for p in range(k)) > 0.99 * n
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_groups_are_found_whether_the_graph_is_held_or_not(seed, monkeypatch):
+    n, k = 6000, 6
+    edges, group = groups(n, k, np.random.default_rng(seed), mixed=0.1)
+    cross = (group[edges[:, 0]] != group[edges[:, 1]]).sum()
+    for room in (spring_module.HELD, 0):
+        monkeypatch.setattr(spring_module, "HELD", room)
+        monkeypatch.setattr(spring_module, "NODE_BYTES", room)
+        part = part_stream(edges, k, "spring+", seed=seed, n_nodes=n)
+        assert bool(room) == ("clusters" not in part.details)
+        assert (part.owner_N[edges[:, 0]] != part.owner_N[edges[:, 1]]).sum() <= (1.0 if room else 1.05) * cross
+
+
+@SEEDS
+def test_a_held_graph_is_parted_alike_in_any_order_of_its_stream(seeds):
+    for seed in seeds:
+        edges, n, k = random_edges(seed, 600)
+        rng = np.random.default_rng(seed)
+        expected = part_stream(edges, k, "spring+", seed=seed, n_nodes=n)
+        assert expected.sizes_k.max(initial=0) <= node_cap(n, k, 1.05)
+        for other in (rng.permutation(edges), edges[:, ::-1], np.concatenate([edges, edges[:7], edges[:, ::-1]])):
+            owner_N = part_stream(np.ascontiguousarray(other), k, "spring+", seed=seed, n_nodes=n).owner_N
+            np.testing.assert_array_equal(owner_N, expected.owner_N, err_msg=f"{seed}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", ["sbm:n=4000,classes=12,features=1", "rmat:scale=12,degree=8", "wordnet"])
+def test_replicas_are_at_most_a_tenth_more_than_those_of_metis(source):
+    graph = load_graph(source).with_edges("undirected")
+    for k in (8, 16):
+        rows = [rows_PP(graph.A, part_graph(graph, k, method).owner_N, k).sum() for method in ("spring+", "metis")]
+        assert rows[0] <= 1.1 * rows[1], k
+
+
 def test_a_sketch_that_is_full_pays_as_misra_and_gries_do():
     rng = np.random.default_rng(0)
-    limits = [(6, 512, 205), (5, 100, 0), (3, 0, 2000)]
+    limits = [(6, 205), (5, 0), (3, 2000)]
     for seed in range(20):
         n, k = 60, 20
         edges = rng.integers(0, n, (600, 2))
         start = rng.integers(0, k, n).astype(np.int32)
-        check_rounds(edges, n, k, start, limits, 4, seed)
+        check_rounds(edges, n, k, start, limits, 4)
 
 
 @pytest.mark.slow
@@ -150,17 +231,17 @@ def test_a_hub_of_more_than_65535_edges_halves_its_counts():
     assert np.bincount(start[edges[:, 1]])[0] > 65_535
     for owner in (0, 1):
         start[0] = owner
-        check_rounds(edges, n, k, start, [(n, 0, 0)], n, 0)
+        check_rounds(edges, n, k, start, [(n, 0)], n)
 
 
-def check_rounds(edges, n, k, start, limits, cap, seed):
-    refine = _stream.Refine(np.array(slow.degrees_of(edges.tolist(), n), np.uint32), start, k, seed)
+def check_rounds(edges, n, k, start, limits, cap):
+    refine = _stream.Refine(np.array(slow.degrees_of(edges.tolist(), n), np.uint32), start, k)
     moved = []
     for limit in limits:
         refine.begin(*limit)
         refine.add(edges)
         moved.append(refine.moved)
-    owner, counts = slow.refine(edges.tolist(), n, k, start.tolist(), limits, cap, seed)
+    owner, counts = slow.refine(edges.tolist(), n, k, start.tolist(), limits, cap)
     assert moved == counts and sum(moved)
     np.testing.assert_array_equal(refine.owners(cap), owner)
 

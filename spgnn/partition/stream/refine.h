@@ -8,7 +8,7 @@ namespace spgnn::stream {
 
 class Refine {
   public:
-    Refine(const uint32_t* degree, const int32_t* owner, int64_t n, int64_t k, uint64_t seed) : load_(k), seed_(seed) {
+    Refine(const uint32_t* degree, const int32_t* owner, int64_t n, int64_t k) : load_(k) {
         nodes_.resize(n);
         for (int64_t v = 0; v < n; ++v) {
             if (owner[v] < 0 || owner[v] >= k) throw std::invalid_argument("an owner is not a part");
@@ -18,12 +18,10 @@ class Refine {
         }
     }
 
-    // Begin a pass: parts take nodes up to cap; noise and price are in 1/1024 of the edges of a node.
-    void begin(int64_t cap, int64_t noise, int64_t price) {
+    // Begin a pass: parts take nodes up to cap; price is in 1/1024 of the edges of a node.
+    void begin(int64_t cap, int64_t price) {
         cap_ = cap;
-        noise_ = noise;
         price_ = price;
-        ++pass_;
         seen = moved = 0;
     }
 
@@ -40,8 +38,8 @@ class Refine {
             const uint16_t of_a = a.owner, of_b = b.owner;
             a.see(of_b);
             b.see(of_a);
-            if (--a.left == 0) decide(a, uint64_t(edges.u(e)));
-            if (--b.left == 0) decide(b, uint64_t(edges.v(e)));
+            if (--a.left == 0) decide(a);
+            if (--b.left == 0) decide(b);
         }
         seen += edges.size;
     }
@@ -100,8 +98,7 @@ class Refine {
 
     Large<Node> nodes_;
     std::vector<int64_t> load_;
-    uint64_t seed_;
-    int64_t pass_ = -1, cap_ = 0, noise_ = 0, price_ = 0;
+    int64_t cap_ = 0, price_ = 0;
 
     // What total edges pay in part p, in 1/1024: more where the part has more than N/k nodes.
     int64_t paid(int64_t total, int64_t p) const {
@@ -109,18 +106,16 @@ class Refine {
         return total * price_ * excess / 1024;
     }
 
-    // Move v to the part with room where count + noise - price is largest, if that is more than its own part gives, or
+    // Move v to the part with room where count - price is largest, if that is more than its own part gives, or
     // if that is above cap; ties to the lowest part. Then clear the sketch.
-    void decide(Node& node, uint64_t v) {
+    void decide(Node& node) {
         int64_t total = node.own;
         for (uint16_t count : node.count) total += count;
-        const uint64_t drawn = hash(seed_ + uint64_t(pass_), v);
         int64_t best = -1, best_score = 0;
         for (int s = 0; s < SLOTS; ++s) {
             const int64_t p = node.part[s];
             if (!node.count[s] || load_[p] >= cap_) continue;
-            const int64_t shift = int64_t(hashed(drawn + uint64_t(p)) >> 53) - 1024;
-            const int64_t score = 1024 * int64_t(node.count[s]) + total * noise_ * shift / 2048 - paid(total, p);
+            const int64_t score = 1024 * int64_t(node.count[s]) - paid(total, p);
             if (best < 0 || score > best_score || (score == best_score && p < best)) best = p, best_score = score;
         }
         if (best >= 0 &&

@@ -49,12 +49,17 @@ class Spring {
 
     int64_t nodes() const { return int64_t(nodes_.size()); }
 
-    // Merge the clusters and give each node its part. Call it once, after the stream.
-    void partition(int64_t k, double balance, int32_t* owner) {
+    // Give each node the number of its cluster, -1 for none. Call it or partition once, after the stream.
+    void clusters(int32_t* number) {
         Large<NodeSummary>().swap(summaries_);
-        const int64_t n = nodes();
-        number_clusters(owner);
+        number_clusters(number);
         sizes_before = size_;
+    }
+
+    // Merge the clusters and give each node its part.
+    void partition(int64_t k, double balance, int32_t* owner) {
+        const int64_t n = nodes();
+        clusters(owner);
         const double most = balance * double(n) / double(k);
         merge(most);
         assign(k, most, owner, n);

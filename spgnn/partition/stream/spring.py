@@ -1,8 +1,9 @@
-"""spring and spring+: clusters of an edge stream, merged by richest neighbour, then moves by passes over the stream.
+"""spring: clusters of an edge stream, merged by richest neighbour. spring+: levels of what can be held, then moves.
 
 Shapes: N nodes, E edges, k parts. Memory: while clustering 20 bytes per node and 8 per founded
-cluster; afterwards 12 per node and 4 per nonempty cluster; while refining 32 per node.
-Source: SDT-GNN, Algorithm 1; Hollocou et al. 2017. The balance is of nodes, as in the paper.
+cluster; afterwards 12 per node and 4 per nonempty cluster; while refining 32 per node; held_bytes for what is held.
+Sources: SDT-GNN, Algorithm 1; Hollocou et al. 2017; Meyerhenke, Sanders & Schulz 2014; a graph that is held is the
+buffer of BuffCut (Baumgärtner et al. 2026) with all nodes in it. The balance is of nodes, as in SDT-GNN.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from . import _stream
 from .edge_passes import StreamPasses
 from .registry import builtin
 
-THRESHOLD = 0.1  # of the volume over k: from the published code, as the paper does not give it
-FRACTION_SOFT, FRACTION_NOISE = 0.7, 0.8
-SOFT_CAP = 1.6  # of N/k
-NOISE, PRICE = 512, 205  # at first, and of a part of 2 N/k nodes, in 1/1024 of a node's edges
+THRESHOLD, FINE = 0.1, 0.03  # of the volume over k: from the published code, as the paper does not give it
+HELD, NODE_BYTES = 40 << 20, 40  # bytes that spring+ may use, in all or per node
+VERTEX_BYTES, ENTRY_BYTES, PAIR_BYTES, LEAST_PAIRS = 28, 12, 32, 1 << 16  # of a graph that is held and its levels
+PRICE = 205  # of a part of 2 N/k nodes, in 1/1024 of a node's edges
 
 
 @builtin("spring")
@@ -38,29 +39,67 @@ def spring(
           degrees    exact: counted by a pass before; online: counted during clustering, as Hollocou et al. do, with d(n_v)
                      as it was when n_v became the richest neighbour; or (N,) integers.
     """
-    owner_N, details, _ = _spring(passes, k, balance, threshold, degrees)
-    return owner_N, details
+    threshold = _checked(threshold)
+    if isinstance(degrees, str) and degrees == "online":
+        clusters = _clusters_online(passes, k, threshold)
+    else:
+        clusters = _clusters(passes, _degrees(passes, degrees), k, threshold)
+    owner_N = clusters.partition(k, balance)
+    passes.learn_nodes(len(owner_N))
+    before, after = clusters.sizes()
+    return owner_N, {"clusters": before, "merged_clusters": after}
 
 
 @builtin("spring+")
 def spring_plus(
-    passes: StreamPasses, k: int, *, seed: int, balance: float, threshold: float = THRESHOLD, rounds: int = 12,
+    passes: StreamPasses, k: int, *, seed: int, balance: float, threshold: float = FINE, rounds: int = 6,
 ) -> tuple[np.ndarray, dict]:  # fmt: skip
-    """Start from spring's parts, then pass over the stream `rounds` times; a node moves when its last edge was seen.
+    """Hold the graph, or spring's clusters as a graph, and part it in levels; then move nodes in `rounds` passes.
 
-    It moves where most of its neighbours are, by a sketch of their parts. Full parts block more moves than local minima do:
-    parts may have SOFT_CAP N/k nodes at first and balance N/k at last, fuller parts cost more, and choices are noisy at first.
+    A graph of few edges is held as it is, whatever the order of its stream, and needs no rounds. Of another the clusters
+    are held, and the pairs of them with most edges; a node then moves where most of its neighbours are, by a sketch of
+    their parts. HELD bytes are used, or NODE_BYTES per node if that is more, whatever the number of edges is.
     """
     check_integer("rounds", rounds, 0)
-    owner_N, details, degrees_N = _spring(passes, k, balance, threshold, "exact", keep_degrees=True)
-    refine = _stream.Refine(degrees_N, owner_N, k, seed)
+    threshold = _checked(threshold)
+    degrees_N = passes.degrees()
+    cap = node_cap(passes.n_nodes, k, balance)
+    held = _held(passes, degrees_N)
+    if held is not None:
+        return held.partition(k, cap, seed), {"moved": []}
+    held, sizes = _cluster_graph(passes, degrees_N, k, threshold)
+    owner_N = held.partition(k, cap, seed)
+    del held
+    refine = _stream.Refine(degrees_N, owner_N, k)
     del degrees_N, owner_N
     moved = []
-    for number in range(rounds):
-        refine.begin(*round_limits(number, rounds, passes.n_nodes, k, balance))
+    for _ in range(rounds):
+        refine.begin(cap, PRICE)
         passes.run("refine", refine.add)
         moved.append(refine.moved)
-    return refine.owners(node_cap(passes.n_nodes, k, balance)), details | {"moved": moved}
+    return refine.owners(cap), {"clusters": sizes, "moved": moved}
+
+
+def _held(passes: StreamPasses, degrees_N: np.ndarray):
+    """Return the graph of the stream, or None if it does not fit; copies of an edge take room until all are seen."""
+    room = held_bytes(passes.n_nodes)
+    entries = int(degrees_N.sum(dtype=np.int64))
+    if 8 * passes.n_nodes + 4 * entries > room:
+        return None
+    held = _stream.Held(degrees_N)
+    passes.run("hold", held.add)
+    return held if VERTEX_BYTES * passes.n_nodes + ENTRY_BYTES * held.finish() <= room else None
+
+
+def _cluster_graph(passes: StreamPasses, degrees_N: np.ndarray, k: int, threshold: float):
+    """Return the graph of spring's clusters, with as many pairs of them as fit, and the sizes of the clusters."""
+    clusters = _clusters(passes, degrees_N, k, threshold)
+    number_N = clusters.clusters()
+    sizes, _ = clusters.sizes()
+    room = held_bytes(passes.n_nodes) - 8 * passes.n_nodes - VERTEX_BYTES * len(sizes)
+    graph = _stream.ClusterGraph(number_N, len(sizes), max(room // PAIR_BYTES, LEAST_PAIRS))
+    passes.run("contract", graph.add)
+    return graph, sizes
 
 
 def node_cap(n_nodes: int, k: int, balance: float) -> int:
@@ -68,36 +107,33 @@ def node_cap(n_nodes: int, k: int, balance: float) -> int:
     return max(int(balance * n_nodes / k), -(-n_nodes // k))
 
 
-def round_limits(number: int, rounds: int, n_nodes: int, k: int, balance: float) -> tuple[int, int, int]:
-    """Return cap, noise and price of a round: cap and noise reach their final values before the last rounds."""
-    done = number / (rounds - 1) if rounds > 1 else 1.0
-    soft = balance + max(SOFT_CAP - balance, 0.0) * max(0.0, 1 - done / FRACTION_SOFT)
-    return node_cap(n_nodes, k, soft), int(NOISE * max(0.0, 1 - done / FRACTION_NOISE)), PRICE
+def held_bytes(n_nodes: int) -> int:
+    """Return the bytes that spring+ may use."""
+    return max(HELD, NODE_BYTES * n_nodes)
 
 
-def _spring(passes: StreamPasses, k: int, balance: float, threshold: float, degrees, keep_degrees: bool = False):
+def _clusters(passes: StreamPasses, degrees_N: np.ndarray, k: int, threshold: float):
+    clusters = _stream.Spring(degrees_N, threshold * int(degrees_N.sum(dtype=np.int64)) / k)
+    passes.run("clusters", clusters.add)
+    return clusters
+
+
+def _clusters_online(passes: StreamPasses, k: int, threshold: float):
+    if passes.stream.head is not None:
+        passes.degrees()  # N, as the header may declare more nodes
+    elif passes.n_edges is None:
+        passes.run("count")
+    n_known = -1 if passes.n_nodes is None else passes.n_nodes
+    # Self-loops are included: excluding them would take another pass.
+    clusters = _stream.Spring(None, threshold * 2 * passes.n_edges / k, n_known, passes.most_nodes)
+    passes.run("clusters", clusters.add)
+    return clusters
+
+
+def _checked(threshold: float) -> float:
     if not is_number(threshold) or not threshold > 0:
         raise UsageError(f"threshold = {threshold!r}; expected a number above 0")
-    threshold = float(threshold)
-    if isinstance(degrees, str) and degrees == "online":
-        if passes.stream.head is not None:
-            passes.degrees()  # N, as the header may declare more nodes
-        elif passes.n_edges is None:
-            passes.run("count")
-        n_known = -1 if passes.n_nodes is None else passes.n_nodes
-        # Self-loops are included: excluding them would take another pass.
-        clusters = _stream.Spring(None, threshold * 2 * passes.n_edges / k, n_known, passes.most_nodes)
-        degrees_N = None
-    else:
-        degrees_N = _degrees(passes, degrees)
-        volume = int(degrees_N.sum(dtype=np.int64))
-        clusters = _stream.Spring(degrees_N, threshold * volume / k)
-        degrees_N = degrees_N if keep_degrees else None
-    passes.run("clusters", clusters.add)
-    owner_N = clusters.partition(k, balance)
-    passes.learn_nodes(len(owner_N))
-    before, after = clusters.sizes()
-    return owner_N, {"clusters": before, "merged_clusters": after}, degrees_N
+    return float(threshold)
 
 
 def _degrees(passes: StreamPasses, degrees) -> np.ndarray:

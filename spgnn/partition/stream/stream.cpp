@@ -6,6 +6,7 @@
 
 #include "../../native/arrays.h"
 #include "bind.h"
+#include "multilevel.h"
 #include "numbering.h"
 #include "refine.h"
 #include "spring.h"
@@ -40,6 +41,43 @@ py::array_t<int32_t> owners_of(const VertexCut& cut, uint64_t seed) {
     py::gil_scoped_release free;
     cut.owners(seed, out);
     return owner;
+}
+
+// partition(k, cap, seed) of a graph that is held: call it once, after the stream.
+template <class Class>
+void partition_in_levels(Class& type) {
+    using T = typename Class::type;
+    add_pass(type);
+    type.def(
+        "partition",
+        [](T& self, int64_t k, int64_t cap, uint64_t seed) {
+            check_parts(k);
+            py::array_t<int32_t> owner(self.nodes());
+            int32_t* out = owner.mutable_data();
+            py::gil_scoped_release free;
+            self.owners(Multilevel(k, cap, seed).run(self.take()), k, out);
+            return owner;
+        },
+        py::arg("k"), py::arg("cap"), py::arg("seed"));
+}
+
+void define_held(py::module_& m) {
+    auto held = py::class_<Held>(m, "Held");
+    held.def(py::init([](const Array<uint32_t>& degrees) {
+                 require(degrees.ndim() == 1, "degrees must be a vector");
+                 return std::make_unique<Held>(degrees.data(), int64_t(degrees.size()));
+             }),
+             py::arg("degrees"));
+    held.def("finish", &Held::finish, py::call_guard<py::gil_scoped_release>());
+    partition_in_levels(held);
+
+    auto clusters = py::class_<ClusterGraph>(m, "ClusterGraph");
+    clusters.def(py::init([](const Array<int32_t>& cluster, int64_t count, int64_t most) {
+                     require(cluster.ndim() == 1, "clusters must be a vector");
+                     return std::make_unique<ClusterGraph>(cluster.data(), int64_t(cluster.size()), count, most);
+                 }),
+                 py::arg("cluster"), py::arg("count"), py::arg("most"), py::keep_alive<1, 2>());
+    partition_in_levels(clusters);
 }
 
 void define_spring(py::module_& m) {
@@ -77,20 +115,26 @@ void define_spring(py::module_& m) {
             return owner;
         },
         py::arg("k"), py::arg("balance"));
+    spring.def("clusters", [](Spring& self) {
+        py::array_t<int32_t> number(self.nodes());
+        int32_t* out = number.mutable_data();
+        py::gil_scoped_release free;
+        self.clusters(out);
+        return number;
+    });
     spring.def("sizes", [](const Spring& self) {
         return py::make_tuple(array_of(self.sizes_before), array_of(self.sizes_after));
     });
 
     auto refine = py::class_<Refine>(m, "Refine");
-    refine.def(py::init([](const Array<uint32_t>& degrees, const Array<int32_t>& owner, int64_t k, uint64_t seed) {
+    refine.def(py::init([](const Array<uint32_t>& degrees, const Array<int32_t>& owner, int64_t k) {
                    check_parts(k);
                    check_size(degrees, owner.size());
-                   return std::make_unique<Refine>(degrees.data(), owner.data(), int64_t(owner.size()), k, seed);
+                   return std::make_unique<Refine>(degrees.data(), owner.data(), int64_t(owner.size()), k);
                }),
-               py::arg("degrees"), py::arg("owner"), py::arg("k"), py::arg("seed"));
+               py::arg("degrees"), py::arg("owner"), py::arg("k"));
     add_pass(refine);
-    refine.def("begin", &Refine::begin, py::arg("cap"), py::arg("noise"), py::arg("price"))
-        .def_readonly("moved", &Refine::moved);
+    refine.def("begin", &Refine::begin, py::arg("cap"), py::arg("price")).def_readonly("moved", &Refine::moved);
     refine.def(
         "owners",
         [](Refine& self, int64_t cap) {
@@ -169,6 +213,7 @@ void define_numbering(py::module_& m) {
 PYBIND11_MODULE(_stream, m) {
     m.doc() = "Passes of spgnn.partition.stream; it checks what they are given and runs them over a stream.";
     define_spring(m);
+    define_held(m);
     define_cuts(m);
     define_numbering(m);
 }

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from ....errors import ResourceError, UsageError
 from ....machine import rss_bytes
+from ...stream.spring import HELD
 
 UNITS = {"": 1, "B": 1} | {f"{x}B": 10 ** (3 * i) for i, x in enumerate("KMGT", start=1)}
 UNITS |= {f"{x}IB": 2 ** (10 * i) for i, x in enumerate("KMGT", start=1)}
@@ -56,10 +57,11 @@ class Memory:
     @classmethod
     def now(cls, total_bytes: int, method: str, k: int, hops: int, relabel: bool, is_parsed: bool) -> Memory:
         """Return the shares, with the memory that this process holds now."""
+        held = HELD if method == "spring+" else 0
         return cls(
             total_bytes,
             node_bytes(method, k, hops, relabel),
-            TEXT_BUFFERS if is_parsed else LEAST_BUFFERS,
+            max(TEXT_BUFFERS if is_parsed else LEAST_BUFFERS, held),
             rss_bytes(),
             PAIR_BYTES * k * k,
         )

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from ..partition import Partition
 
 COLUMNS = {
-    "ranks": "ranks", "k": "k", "method": "method", "scheme": "scheme", "replication": "c", "total_rows": "rows sent", "rows_between_hosts": "between hosts",
+    "ranks": "ranks", "k": "k", "method": "method", "scheme": "scheme", "replication": "c", "total_rows": "rows sent",
+    "rows_between_hosts": "between hosts",
     "sum_rows": "rows summed", "max_send_rows": "max sent", "max_over_mean_send": "max/mean",
     "max_recv_rows": "max read", "messages": "messages", "edge_cut": "edge cut", "replication_factor": "copies",
     "label_entropy": "entropy", "work_imbalance": "imbalance", "bytes_per_epoch": "MB/epoch", "seconds": "cut s",

@@ -122,6 +122,19 @@ def test_an_array_that_cannot_be_mapped_for_lack_of_memory_is_not_a_damaged_one(
     assert is_out_of_memory(caught.value)
 
 
+def test_a_graph_that_cannot_be_mapped_for_lack_of_memory_is_a_resource_error(tmp_path, monkeypatch):
+    import spgnn
+    from spgnn.errors import ResourceError
+
+    def refused(*_, **__):
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    spgnn.save_graph(spgnn.load_graph("sbm:n=20,seed=0"), tmp_path / "g")
+    monkeypatch.setattr(np, "memmap", refused)
+    with pytest.raises(ResourceError, match="g: does not fit into memory: .*Cannot allocate memory"):
+        spgnn.load_graph(tmp_path / "g")
+
+
 def test_an_error_whose_report_does_not_fit_into_memory_is_one_line_and_exit_code_4(monkeypatch, capsys):
     from spgnn.cli import main
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..config import TableConfig, has_checkpoint
-from ..errors import FormatError, InputError, ResourceError, UsageError, nearest
+from ..errors import FormatError, InputError, ResourceError, UsageError, is_out_of_memory, nearest
 from ..graph import Graph
 from .foreign import foreign
 
@@ -122,9 +122,9 @@ def read_graph(
             progress(size, size)
     except FileNotFoundError as error:
         raise InputError(f"{error.filename or path}: no such file; {name} needs it") from error
-    except MemoryError as error:
-        raise ResourceError(f"{path}: does not fit into memory: {error}") from error
-    except DAMAGE as error:
+    except (MemoryError, *DAMAGE) as error:
+        if is_out_of_memory(error):
+            raise ResourceError(f"{path}: does not fit into memory: {error}") from error
         raise FormatError(f"{path}: cannot be read as {name}: {type(error).__name__}: {error}") from error
     if options.duplicates == "refuse" and (twice := graph.meta.get("duplicates", 0)):
         raise FormatError(f"{path}: {twice:,} edges are duplicates of others; remove them, or omit --duplicates refuse")

@@ -191,6 +191,13 @@ def test_groups_are_found_whether_the_graph_is_held_or_not(seed, monkeypatch):
         assert (part.owner_N[edges[:, 0]] != part.owner_N[edges[:, 1]]).sum() <= (1.0 if room else 1.05) * cross
 
 
+def test_more_edges_than_were_counted_are_refused_before_they_are_written():
+    held = _stream.Held(np.array([1, 1, 0], np.uint32))
+    held.add(np.array([[0, 1]]))
+    with pytest.raises(ValueError, match="edge 1 of the stream is 1 -> 2; expected the edges that were counted"):
+        held.add(np.array([[1, 2]]))
+
+
 @SEEDS
 def test_a_held_graph_is_parted_alike_in_any_order_of_its_stream(seeds):
     for seed in seeds:

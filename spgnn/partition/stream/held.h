@@ -28,9 +28,11 @@ class Held {
     void add(const Edges<Index>& edges) {
         largest_id(edges, n_, seen);
         Id *const at = level_.start.data(), *const to = level_.to.data();
+        const size_t end = level_.to.size();
         for (int64_t e = 0; e < edges.size; ++e) {
             const Id u = Id(edges.u(e)), v = Id(edges.v(e));
             if (u == v) continue;
+            if (std::max(at[u], at[v]) >= end) refuse(seen + e, u, v, "the edges that were counted");
             to[at[u]++] = v;
             to[at[v]++] = u;
         }

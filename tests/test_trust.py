@@ -4,6 +4,7 @@ import builtins
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -11,38 +12,33 @@ import numpy as np
 import pytest
 from scripts import RUNS, script
 
-ELSEWHERE = ("wheels",)  # without a fault that is planted: it installs from the network
-AMOUNTS = {"mutated_files": 70, "canaries": 400, "bit_flips": 30, "hostile_names": 1, "killed": 3, "exact_gradients": 6}
-AMOUNTS |= dict.fromkeys(("outside", "full_disk", "short_memory", "sanitized", "documented"), 1)
+# Line -> (amount that finds its planted fault, what its failures say of it). wheels has none: it installs from the network.
+PLANTS = {
+    "mutated_files": (70, "KeyError"), "bombs": (256, "does not fit into memory"), "outside": (1, "wrote through a link"),
+    "canaries": (400, "the pickle was run"), "bit_flips": (30, "check gave 0"), "killed": (3, "is not whole"),
+    "full_disk": (1, "exit code 1, expected 0 or 4"), "short_memory": (1, "exit code 1, expected 0 or 4"),
+    "lost_rank": (4, "named"), "differing_ranks": (4, "was not seen|trained|is not named"), "not_finite": (6, "expected"),
+    "degenerate": (4, "ZeroDivisionError"), "hostile_names": (1, r"prints '\\x1b'"), "exact_gradients": (6, "AssertionError"),
+    "predicted_bytes": (4, "Arrays are not equal"), "soak": (4, "files: "), "documented": (1, "test_the_commands_on_pages"),
+    "sanitized": (1, "heap-buffer-overflow.*data race"),
+}  # fmt: skip
 QUICKLY = ("mutated_files", "bit_flips", "hostile_names", "predicted_bytes", "exact_gradients")  # by default too
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "number, name",
-    [
-        pytest.param(number, name, marks=() if name in QUICKLY else pytest.mark.full)
-        for number, name in script("trust").LINES.items()
-    ],
+    "name", [pytest.param(name, marks=() if name in QUICKLY else pytest.mark.full) for name in PLANTS]
 )
-def test_a_line_sees_the_fault_that_is_planted_for_it(number, name, tmp_path):
-    if name in ELSEWHERE:
-        pytest.skip("installs from the network")
-    argv = [
-        sys.executable,
-        RUNS / "trust",
-        "--plant",
-        "--only",
-        number,
-        "--amount",
-        AMOUNTS.get(name, 4),
-        "--json",
-        tmp_path / "t",
-    ]
-    done = subprocess.run([str(word) for word in argv], capture_output=True, text=True, timeout=300)
+def test_a_line_sees_the_fault_that_is_planted_for_it(name, tmp_path):
+    (number,) = (number for number, line in script("trust").LINES.items() if line == name)
+    amount, said = PLANTS[name]
+    words = f"--plant --only {number} --amount {amount} --json".split()
+    argv = [sys.executable, RUNS / "trust", *words, tmp_path / "t"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=300)
     (line,) = json.loads((tmp_path / "t").read_text())["lines"]
-    assert done.returncode == 1 and line["failures"], done.stdout + done.stderr
-    assert not any("the attack itself" in failure for failure in line["failures"]), line["failures"]
+    failures = line["failures"]
+    assert done.returncode == 1 and re.search(said, "\n".join(failures), re.DOTALL), done.stdout + done.stderr
+    assert not any("the attack itself" in failure or "left over" in failure for failure in failures), failures
 
 
 def test_a_line_that_cannot_run_does_not_count_as_one_that_held():

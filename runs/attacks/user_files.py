@@ -101,7 +101,7 @@ def objects(rng) -> Iterator[tuple[str, object, object]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         A.setdiag(0)  # stores zeros
-    normal = lambda matrix: spgnn.from_scipy(matrix).normalise("gcn").toarray().round(6).tolist()
+    normal = lambda matrix: spgnn.from_scipy(matrix).normalise("gcn").toarray().astype(float).round(6).tolist()
     yield "a diagonal of stored zeros", normal(A), normal(bare)
     yield "an edge_index", spgnn.load_graph(torch.from_numpy(ends)).nnz, bare.nnz
     yield "a dense matrix", spgnn.load_graph(bare.toarray()).nnz, bare.nnz

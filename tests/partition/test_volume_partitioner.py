@@ -110,13 +110,13 @@ def test_a_registered_partitioner_is_a_start_whatever_sequence_it_returns(monkey
 @pytest.mark.parametrize("small", [0, 10**6])
 def test_of_several_starts_the_one_of_least_cost_is_refined(rmat, monkeypatch, small, minimise, objective):
     monkeypatch.setattr(volume, "TINY", small)
-    names, tried, options = ["random", "metis", "block"], [], {"objective": objective, "minimise": minimise}
+    names, tried, options = ["random", "metis"], [], {"objective": objective, "minimise": minimise}
     part = part_graph(rmat, 8, "volume", start=",".join(names), tried=tried, **options)
-    assert [line["start"] for line in tried[:3]] == names and (len(tried) == 4) == (small == 0)
+    assert [line["start"] for line in tried[:2]] == names and (len(tried) == 3) == (small == 0)
     rows_kk = (cover_PP if objective == "cover" else rows_PP)(rmat.in_use().A, part.owner_N, 8)
     assert tried[-1]["total_rows"] == rows_kk.sum() or small
     keys = {"time": lambda a, b: b + volume.OF_MEAN * a / 8, "largest": lambda a, b: b, "total": lambda a, b: a}
-    costs = [keys[minimise](line["total_rows"], line["max_send_rows"]) for line in tried[:3]]
+    costs = [keys[minimise](line["total_rows"], line["max_send_rows"]) for line in tried[:2]]
     got = keys[minimise](rows_kk.sum(), rows_kk.sum(axis=1).max())
     assert got <= 1.02 * min(costs), "the cost has a norm of 32 for the largest"
     if small:

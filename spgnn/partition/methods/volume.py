@@ -38,7 +38,10 @@ MINIMISE = ("time", "largest", "total")
 # A mesh: fewer rows per node than FEW, or FEW_OF_SMALL with at most SMALL nonzeros.
 FEW, FEW_OF_SMALL, SMALL = 0.1, 0.3, 1_000_000
 BEYOND_SMALL = {"most_work": 0.02}  # smaller clusters: 0.9 % fewer rows on ogbn-arxiv, k = 64
-TINY, BRIEF = 400_000, 0.1  # beyond TINY nonzeros starts are compared by BRIEF of the effort
+TINY, BRIEF = (
+    400_000,
+    0.1,
+)  # beyond TINY nonzeros starts with no more rows than the first are compared by BRIEF of the effort
 LESS_EVEN = {"target": 1.15}  # of the largest send over the mean: fewer rows in all
 COVER_ROUNDS = 2
 COVER_SWEEPS = {"levels": 0, "last_sweeps": 8}
@@ -55,7 +58,7 @@ class VolumeOptions:
                      largest send; "total": all rows alone, with twice the sweeps.
           receive    minimise the largest receive too: the backward send of a directed graph. Under cover the two are
                      equal on a symmetric graph, and it changes nothing.
-          start      names of partitioners with commas, run with their defaults, or owner_N (N,) integers, or a Partition.
+          start      names of partitioners with commas, run with their defaults, or owner_N (N,), or a Partition.
           tried      a list that receives a line per start: its name, rows that it led to, seconds.
     Raises: UsageError for an invalid one.
     """
@@ -112,6 +115,8 @@ class _Search:
         results, tried = [], self.options.tried
         starts, full = list(starts), float(self.options.effort)
         self.most_rows = {of: of(self.graph.A, starts[0][1], self.k).sum() for of in {rows_PP, self.rows_of}}
+        if self.graph.nnz > TINY:
+            starts = [of for of in starts if rows_PP(self.graph.A, of[1], self.k).sum() <= self.most_rows[rows_PP]]
         effort = full * (BRIEF if len(starts) > 1 and self.graph.nnz > TINY else 1)
         for name, start_N, seconds in starts:
             began = time.perf_counter()
@@ -155,9 +160,11 @@ class _Search:
         settings = sweeps(effort * (1 if self.held["send"] else 2)) | (BEYOND_SMALL if self.graph.nnz > SMALL else {})
         owner_N, rows, _ = self._refine(nets, start_N, **self.held, **settings)
         owners = [start_N, owner_N]
-        if self.options.minimise == "time" and self.graph.nnz <= TINY:
+        is_tiny = self.options.minimise == "time" and self.graph.nnz <= TINY
+        if is_tiny:
             owners.append(self._refine(nets, start_N, **self.held, **settings, **LESS_EVEN)[0])
-        if rows < self.graph.n_nodes * (FEW if self.graph.nnz > SMALL else FEW_OF_SMALL):  # a mesh
+        is_mesh = rows < self.graph.n_nodes * (FEW if self.graph.nnz > SMALL else FEW_OF_SMALL)
+        if is_tiny or is_mesh:
             owners.append(self._refine(nets, start_N, send=False, **sweeps(2 * effort))[0])
         return self._best(*owners)
 

@@ -12,7 +12,7 @@ from spgnn.data.manifest import seal
 def as_version_1(folder: Path) -> None:
     """Make a folder what version 1 wrote for a graph in memory: no halo, no sums."""
     manifest = json.loads((folder / "manifest.json").read_text())
-    for name in ("n_classes", "hops", "train", "sha256"):
+    for name in ("n_classes", "hops", "train", "sha256", "files"):
         del manifest[name]
     for number, files in enumerate(manifest["parts"]):
         for name in [name for name in files if name.startswith("halo") or name == "sums"]:
@@ -27,7 +27,8 @@ def without_digests(folder: Path) -> None:
     manifest = json.loads((folder / "manifest.json").read_text())
     for entry in [entry for files in manifest["parts"] for entry in files.values()]:
         entry.pop("sha256", None)
-    manifest.pop("sha256", None)
+    for name in ("sha256", "files"):
+        manifest.pop(name, None)
     (folder / "manifest.json").write_text(json.dumps(manifest | {"version": 2}))
 
 

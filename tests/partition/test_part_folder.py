@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -228,6 +229,22 @@ def test_a_part_with_a_changed_bit_is_refused_when_it_is_opened(tmp_path, name):
     with pytest.raises(PartitionError, match=f"{path.name}: the SHA-256 differs"):
         opened(1)
     opened(0)
+
+
+@pytest.mark.parametrize(
+    "at", [21, -3]
+)  # of the header: the type is then |i4, which numpy takes for <i4; of the values
+@pytest.mark.parametrize("name", ["owner", "ids_bytes", "ids_indptr"])
+def test_a_changed_bit_beside_the_parts_is_refused(tmp_path, name, at):
+    graph = replace(random_graph(n=40, edges=150), ids=np.array([f"node {v}" for v in range(40)]))
+    save_partition(part_graph(graph, 3, "random"), tmp_path / "parts", graph)
+    assert check_parts(tmp_path / "parts")["nonzeros"] == graph.nnz
+    path = tmp_path / "parts" / f"{name}.npy"
+    data = bytearray(path.read_bytes())
+    data[at] ^= 64
+    path.write_bytes(data)
+    with pytest.raises(PartitionError, match=f"{name}"):
+        check_parts(tmp_path / "parts")
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
 
+import numpy as np
+
+from ...atomic import open_regular
 from ...data.manifest import checked_manifest, seal
 from ...errors import PartitionError, is_integer
 
@@ -13,14 +17,16 @@ FORMAT, VERSION = "spgnn-partition", 3
 KEYS = {
     int: "n_nodes k n_features seed hops@2 n_classes@2",
     str: "method graph_digest owner_sha256 sha256@3",
-    dict: "metrics edge_meta?",
+    dict: "metrics edge_meta? files?",
     list: "parts classes? train@2",
     float: "balance seconds?",
 }
 
 
 def write_manifest(folder: Path, entries: dict) -> None:
-    """Write manifest.json, which marks a folder as a partition."""
+    """Write manifest.json, which marks a folder as a partition, with the SHA-256 of the files beside it."""
+    sha256 = lambda path: hashlib.sha256(np.memmap(path, mode="r")).hexdigest()
+    entries = entries | {"files": {path.name: sha256(path) for path in sorted(folder.glob("*.npy"))}}
     with open(folder / "manifest.json", "w", encoding="utf-8") as file:
         json.dump(seal({"format": FORMAT, "version": VERSION} | entries), file, indent=1)
         file.flush()
@@ -46,3 +52,9 @@ def checked_parts_manifest(path: Path, data: bytes) -> dict:
         raise again(f"{path}: {len(parts)} parts of {n_nodes} nodes; expected {manifest['k']} of {manifest['n_nodes']}")
     manifest.setdefault("hops", 0)  # of version 1, the pipeline alone wrote halos
     return manifest
+
+
+def sha256_of_file(path: Path) -> str:
+    """Return the SHA-256 of a file, 64 hex digits."""
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

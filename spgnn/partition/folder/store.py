@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from ...atomic import check_replaceable, new_folder, open_regular, read_regular, sync
+from ...atomic import check_replaceable, new_folder, read_regular, sync
 from ...data.readers.npz import read_npy
 from ...data.save import write_npy
 from ...errors import InputError, PartitionError, SpgnnError, UsageError
@@ -34,7 +34,7 @@ from ..checks import check_hops
 from ..part_halo import HaloFinder, matrix_sums
 from ..partition import Partition
 from .blocks import EdgeRows, Halo, RowBlock, check_rank, merge_blocks, row_block, select_rows
-from .part_manifest import FORMAT, checked_parts_manifest, write_manifest
+from .part_manifest import FORMAT, checked_parts_manifest, sha256_of_file, write_manifest
 from .values import check_values
 
 FEATURES = ("features_indptr", "features_indices", "features_data", "features")
@@ -162,6 +162,7 @@ class PartitionFolder:
         manifest = self.manifest
         owner_N = np.array(_map(self.path / "owner.npy", "<i4", [manifest["n_nodes"]]))
         owner_N.flags.writeable = False
+        self._check_file(self.path / "owner.npy", manifest.get("files", {}).get("owner.npy"))
         if sha256_of(owner_N) != manifest["owner_sha256"]:
             raise PartitionError(
                 f"{self.path / 'owner.npy'}: the SHA-256 differs from the manifest's; write the partition again"
@@ -194,7 +195,10 @@ class PartitionFolder:
 
     def ids(self) -> np.ndarray | None:
         """Return what the user calls the nodes, (N,) int64 or str, original order; None: 0 to N - 1."""
-        names = [name for name in ("ids", "ids_bytes", "ids_indptr") if (self.path / f"{name}.npy").is_file()]
+        paths = [self.path / f"{name}.npy" for name in ("ids", "ids_bytes", "ids_indptr")]
+        names = [path.stem for path in paths if path.is_file() or path.name in self.manifest.get("files", ())]
+        for path in paths:
+            self._check_file(path, self.manifest.get("files", {}).get(path.name))
         try:
             ids = unpacked_ids({name: read_npy(self.path / f"{name}.npy") for name in names})
             return checked_ids(ids, self.manifest["n_nodes"])
@@ -304,10 +308,16 @@ class PartitionFolder:
         axes = (1, 2) if name in ("labels", "split") else (2,) if name in TABLES else (1,)
         if array.dtype.kind not in "biuf" or array.ndim not in axes:
             raise PartitionError(f"{path}: holds {array.dtype} {array.shape}; expected numbers of {axes[-1]} axes")
-        if path not in self._verified and "sha256" in entry and sha256_of_file(path) != entry["sha256"]:
+        self._check_file(path, entry.get("sha256"))
+        return array
+
+    def _check_file(self, path: Path, sha256: str | None) -> None:
+        """Compare a file with its SHA-256, once; None: the manifest, of an early folder, has none."""
+        if path in self._verified or sha256 is None:
+            return
+        if not path.is_file() or sha256_of_file(path) != sha256:
             raise PartitionError(f"{path}: the SHA-256 differs from the manifest's; write the partition again")
         self._verified.add(path)
-        return array
 
     def _features(self, files: dict[str, np.ndarray], name: str, n: int):
         if f"{name}_data" in files:
@@ -418,9 +428,3 @@ def _write(path: Path, array: np.ndarray) -> None:
 def sha256_of(array: np.ndarray) -> str:
     """Return the SHA-256 of an array's bytes, 64 hex digits."""
     return hashlib.sha256(np.ascontiguousarray(array)).hexdigest()
-
-
-def sha256_of_file(path: Path) -> str:
-    """Return the SHA-256 of a file, 64 hex digits."""
-    with open_regular(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -20,11 +20,8 @@ def attack(seed: int, amount: int):
         said, code, source = trained(place, value, ranks, dice)
         counts["refused"] += code == 3
         counts["named with layer, rank and node"] += code == 5
-        if (
-            code not in (3, 5)
-            or code == 5
-            and not re.match(f"epoch 2: .*: {source}, rank {ranks - 1}. Lower --lr", said)
-        ):
+        on_rank = f", rank {ranks - 1}" if ranks > 1 else ""
+        if code not in (3, 5) or (code == 5 and not re.match(f"epoch 2: .*: {source}{on_rank}. Lower --lr", said)):
             failures.append(f"{value} as {place} on {ranks} ranks: exit code {code}, expected {source}: {said[:400]}")
     return counts, failures
 

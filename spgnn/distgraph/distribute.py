@@ -122,7 +122,8 @@ def make_dgraph(source, comm: Communicator, partition, how: Distribution, has_ro
     placement = place(comm, how.device)
     comm, pool = device_communicator(comm, placement), make_pool(placement.device)
     wires = Wire(how.wire), Wire(how.wire_gradients)
-    layout = make_layout(comm, _grid(comm, how), how.scheme, dtype, pool, how.threads, how.order, wires)
+    grid = ProcessGrid(comm.size, how.replication, tuple(find_hosts(comm, how.hosts).tolist()))
+    layout = make_layout(comm, grid, how.scheme, dtype, pool, how.threads, how.order, wires)
     comm.phase = "partition and load"
     if isinstance(source, (FolderSource, GraphSource)):
         block, owner_of, name, method = together(
@@ -159,11 +160,6 @@ def make_dgraph(source, comm: Communicator, partition, how: Distribution, has_ro
         A.fixed_input = FixedInput(X)
     give_back_memory()
     return dgraph
-
-
-def _grid(comm: Communicator, how: Distribution) -> ProcessGrid:
-    """Return the grid of the ranks with their hosts. Raises: UsageError unless c^2 divides P. Collective."""
-    return ProcessGrid(comm.size, how.replication, tuple(map(int, find_hosts(comm, how.hosts))))
 
 
 def built(options: dict, where: str) -> Distribution:

@@ -21,7 +21,7 @@ def shuffled_rows(comm):
     """Give every block its rows in an order drawn from their number."""
     kept = assemble.local_order
     comm.barrier()
-    assemble.local_order = lambda A: np.random.default_rng(A.shape[0]).permutation(A.shape[0])
+    assemble.local_order = lambda A, threads=1: np.random.default_rng(A.shape[0]).permutation(A.shape[0])
     comm.barrier()
     yield
     comm.barrier()

@@ -14,7 +14,7 @@ from spgnn.report.study_report import between_ranks, pictures, study_page, sweep
 pytest.importorskip("matplotlib")
 pytestmark = pytest.mark.slow
 
-LONG = "volume:objective=cover:effort=2.0:send=False:receive=True:start=metis"
+LONG = "volume:objective=cover:effort=2.0:minimise=total:receive=True:start=metis"
 ODD = r"a$\foo$b"
 
 

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from spgnn.spmm.exchange import index_map as indexmap
-from spgnn.spmm.exchange.covered import _merged
+from spgnn.spmm.exchange.covered import merged_csr
 from spgnn.spmm.exchange.index_map import IndexMap, columns_map, select_entries
 
 
@@ -58,7 +58,7 @@ def test_nonzeros_of_two_matrices_stand_merged():
         whole.data[::4] = 0
         is_one, width = rng.random(whole.nnz) < rng.choice([0, 0.5, 1]), whole.shape[1]
         halves = [select_entries(whole, mask, whole.indices, width) for mask in (is_one, ~is_one)]
-        both = _merged(*halves)
+        both = merged_csr(*halves)
         assert both.nnz == whole.nnz and is_sorted(both)
         for name in ("indptr", "indices", "data"):
             np.testing.assert_array_equal(getattr(both, name), getattr(whole, name))

@@ -16,8 +16,8 @@ LOCAL = "local"
 SPGNN = [sys.executable, "-m", "spgnn"]
 
 
-def cut(graph: str, folder: Path, hosts: int) -> list:
-    """Write the METIS parts of a graph; return the words by which `spgnn train` names graph and parts.
+def cut(graph: str, folder: Path, hosts: int, ranks: int = 1) -> list:
+    """Write the METIS parts of a graph for so many ranks a host; return the words by which `spgnn train` names graph and parts.
 
     Args: graph  arxiv (in SPGNN_DATA; with 128 seeded random features), or what `spgnn train` takes.
     """
@@ -27,20 +27,22 @@ def cut(graph: str, folder: Path, hosts: int) -> list:
         source = [Path(data) / "arxiv_graphsaint", "--features", folder / "X.npy"]
         n = len(json.loads((source[0] / "class_map.json").read_text()))
         np.save(folder / "X.npy", np.random.default_rng(0).standard_normal((n, N_FEATURES), dtype=np.float32))
-    run([*SPGNN, "partition", *source, "-k", hosts, "--out", folder / "parts", "--json"])
+    run([*SPGNN, "partition", *source, "-k", hosts * ranks, "--hosts", hosts, "--out", folder / "parts", "--json"])
     return [source[0], "--partition", folder / "parts"]
 
 
-def train(parts: list, rate: str, hosts: int, *options) -> dict:
-    """Train on what cut() returned, one rank a host; return the summary and `wire_bytes`, sent by the first host's card.
+def train(parts: list, rate: str, hosts: int, *options, ranks: int = 1) -> dict:
+    """Train on what cut() returned, so many ranks a host; return the summary and `wire_bytes`, sent by the first host's card.
 
     Args: rate  of each host's card, such as 1gbit; local: as many ranks on this machine, without hosts or a card.
     """
     if rate == LOCAL:
-        lines = run(["mpirun", "-n", hosts, *SPGNN, "train", *parts, "--json", "--out", "none", *options]).splitlines()
+        lines = run(
+            ["mpirun", "-n", hosts * ranks, *SPGNN, "train", *parts, "--json", "--out", "none", *options]
+        ).splitlines()
         return json.loads(lines[0]) | {"wire_bytes": 0}
     card = "/sys/class/net/eth0/statistics/tx_bytes"
-    launch = f'cat {card}; mpirun -f "$HOSTFILE" -ppn 1 -n {hosts} "$@"; code=$?; cat {card}; exit $code'
+    launch = f'cat {card}; mpirun -f "$HOSTFILE" -ppn {ranks} -n {hosts * ranks} "$@"; code=$?; cat {card}; exit $code'
     command = [*SPGNN, "train", *parts, "--json", "--out", "none", *options]
     lines = run([WITH_HOSTS, "--hosts", hosts, "--rate", rate, "--", "sh", "-c", launch, "sh", *command]).splitlines()
     return json.loads(lines[1]) | {"wire_bytes": int(lines[2]) - int(lines[0])}

@@ -44,8 +44,8 @@ class DenseRowWords:
             alpha = alpha * mask
         return torch.einsum("ijk,jdk->idk", alpha, x_NDK).reshape(self.n, -1)
 
-    def maximum(self, H):
-        H = tensor_of(self, H)
+    def maximum(self, H, relu=False):
+        H = torch.relu(tensor_of(self, H)) if relu else tensor_of(self, H)
         masked = torch.where(self.A[:, :, None] != 0, H[None], -torch.inf)
         arg = masked.detach().argmax(1)  # the first of equal ones: the smallest id
         Z = H.gather(0, arg)

@@ -255,6 +255,7 @@ def random_training(model, path, f_in, classes, epochs, threads, dtype="float32"
     from spgnn.config import TrainConfig
     from spgnn.dist import SelfCommunicator
     from spgnn.graph import Graph
+    from spgnn.layers.stack import norms_of
     from spgnn.machine import peak_rss_mb
     from spgnn.training import Trainer
 
@@ -263,7 +264,8 @@ def random_training(model, path, f_in, classes, epochs, threads, dtype="float32"
     n = A.shape[0]
     X, y = rng.standard_normal((n, f_in), dtype=np.float32), rng.integers(0, classes, n)
     graph = Graph(A, X=X, y=y, split=np.zeros(n, np.int8), edges="undirected")
-    dgraph = distribute(graph, SelfCommunicator(), dtype=getattr(torch, dtype), threads=threads, locality=locality)
+    options = {"operator": norms_of(model)[0] or "gcn", "dtype": getattr(torch, dtype), "threads": threads}
+    dgraph = distribute(graph, SelfCommunicator(), locality=locality, **options)
     del graph, X, A
     trainer = Trainer(model, dgraph, TrainConfig(epochs=epochs))
     trainer.release_input()

@@ -68,7 +68,9 @@ class SAGE(Layer):
         if self.aggregator != "max" and self.combine == "add":
             return self.chained(A, H_mF, self.W_n, self.W_s)
         if self.aggregator == "max":
-            neighbours = A.maximum(H_mF if self.W_FP is None else A.linear(H_mF, self.W_FP, self.b_P, relu=True))
+            pooled = H_mF if self.W_FP is None else A.linear(H_mF, self.W_FP, self.b_P)
+            neighbours = A.maximum(pooled, relu=self.W_FP is not None)
+            del pooled  # backward does not read it
             own = A.dense(A.select(H_mF), self.W_s)
             if self.combine == "add":
                 return self.dense(A, H_mF, neighbours, self.W_n, own)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 
 from ..errors import ShapeError, UsageError, is_number
-from .backward import first_order, is_own, own
+from .backward import first_order, is_own, keeps_graph, own
 from .column_rows import ColumnRows, gradient_of, over_table, share_gradient, stored
 from .dropout import Key, check_rate, is_nothing
 from .end import ENDS
@@ -118,6 +118,8 @@ class Attend(torch.autograd.Function):
         record, ds_nK = pool.empty(A.n, 3 * K, dtype=T), pool.empty(A.n, K, dtype=T)
         of_Z = (Z_own, ctx.top_nK, *ctx.sums)
         G_nKD, dbias = _recorded(ctx, G_nKD, is_ours, ctx.s_nK, (of_Z, D_nK), (record, ds_nK))
+        if not keeps_graph():  # the next buffers take their memory
+            ctx.sums = ctx.top_nK = ctx.s_nK = of_Z = Z_own = Z_nKD = None
         A.combine(ds_nK, place=A.backward)
         ds_mK, fixed, dfixed = _at_own(A, ds_nK), ctx.fixed, torch.zeros_like(ctx.fixed)
         if not A.holds_own:  # another rank of the process row adds left ds

@@ -41,6 +41,11 @@ def is_own(G: torch.Tensor) -> bool:
     return getattr(G, "is_own", False) and G.is_contiguous() and _counts(G) == USUAL
 
 
+def keeps_graph() -> bool:
+    """Return whether the backward that runs may run again, with retain_graph; True where torch does not say."""
+    return getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)()
+
+
 def _counts(G: torch.Tensor) -> tuple[int, ...] | None:
     try:
         return sys.getrefcount(G), G._use_count(), torch._C._storage_Use_Count(G.untyped_storage()._cdata)

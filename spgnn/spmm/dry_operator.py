@@ -187,7 +187,7 @@ class DryOperator(Operator):
             SimpleNamespace(comm=SimpleNamespace(size=c, rank=0, all_reduce=lambda x: x), holder=0) if c > 1 else None
         )
         nothing = {"nnz": 0, "indptr": np.zeros(n + 1, np.int64), "indices": np.zeros(0, np.int32), "threads": 0}
-        block = lambda columns: SimpleNamespace(shape=(n, columns), **nothing)
+        block = lambda columns: SimpleNamespace(shape=(n, columns), has_short_rows=True, **nothing)
         self.column_blocks = (ColumnBlock(block(m), self.node_n),)
         if self.g:
             self.column_blocks += (ColumnBlock(block(self.g), np.zeros(self.g, np.int64), True, m),)
@@ -342,9 +342,9 @@ class DryView(LayerView):
         self._record(right.shape[1], "attend2", heads=a_DK.shape[1])
         return super().attend2(left_mKD, right, a_DK, *args, **options)
 
-    def maximum(self, H) -> torch.Tensor:
+    def maximum(self, H, relu: bool = False) -> torch.Tensor:
         self._record(H.shape[1], "maximum")
-        return super().maximum(H)
+        return super().maximum(H, relu)
 
     def _record(self, width: int, kind: str, **more) -> None:
         self.operator.record.product(Place(self.layer, self.pass_name), width, kind, **more)

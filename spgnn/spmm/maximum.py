@@ -16,16 +16,18 @@ from .kernels.buffers import sum_dtype
 
 
 class Maximum(torch.autograd.Function):
-    """Z = max_j H_j; dH_j = sum of the G_i whose largest entry is that of j."""
+    """Z = max_j H_j, or max(0, max_j H_j) with relu; dH_j = sum of the G_i whose largest entry is that of j, above 0 with relu."""
 
     @staticmethod
-    def forward(ctx, A, H, is_table: bool):
-        H, kernels = stored(A, H), kernels_on(A.device)
+    def forward(ctx, A, H, is_table: bool, relu: bool):
+        H, kernels, blocks = stored(A, H), kernels_on(A.device), A.column_blocks
+        is_short = len(blocks) == 1 and A.row_sum is None and blocks[0].A.has_short_rows
         Z_nF = A.pool.empty(A.n, H.shape[1], dtype=A.dtype)
-        arg_nF = A.pool.empty(A.n, H.shape[1], dtype=torch.int32)
+        arg_nF = A.pool.empty(A.n, H.shape[1], dtype=torch.int16 if is_short else torch.int32)
         for block, H_cF in over_table(A, H, is_table):
             with A.ops.span("maximum"):
-                kernels.maximum(block.A, H_cF, A.column_ids, Z_nF, arg_nF, block.start, accumulate=block.is_ghost)
+                given = (A.column_ids, Z_nF, arg_nF, block.start)
+                kernels.maximum(block.A, H_cF, *given, accumulate=block.is_ghost, positive=relu)
         if A.row_sum is not None:
             Z_nF, arg_nF = merged(A, Z_nF, arg_nF, A.column_ids)
         ctx.A, ctx.arg_nF, ctx.is_table = A, arg_nF, is_table
@@ -46,7 +48,7 @@ class Maximum(torch.autograd.Function):
                 kernels_on(A.device).maximum_adjoint(block.A, G_nF, ctx.arg_nF, dH, block.start)
             return dH
 
-        return None, own(gradient_of(A, rows_of, ctx.is_table)), None
+        return None, own(gradient_of(A, rows_of, ctx.is_table)), None, None
 
 
 def merged(A, Z_nF: torch.Tensor, arg_nF: torch.Tensor, ids_t: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:

@@ -197,13 +197,13 @@ class LayerView:
         scores = scores_of(self, right, slope, rate, draw)
         return attended(self, Attend2, (left_mKD, tensor_of(self, right), a_DK), scores, end)
 
-    def maximum(self, H) -> torch.Tensor:
+    def maximum(self, H, relu: bool = False) -> torch.Tensor:
         """Return max_j H_j over the nonzeros of row i, for each column, (n, F); 0 for an empty row; H as X of attend.
 
-        Of equal entries the one of the smallest original id gets the gradient.
+        Of equal entries the one of the smallest original id gets the gradient. relu: of relu(H), which is not stored.
         """
         check_heads(H)
-        return Maximum.apply(self, tensor_of(self, H), isinstance(H, ColumnRows))
+        return Maximum.apply(self, tensor_of(self, H), isinstance(H, ColumnRows), relu)
 
     edges, fetch, local_graph = edge_words.edges, edge_words.fetch, edge_words.local_graph
     map_edges, update_edges = edge_words.map_edges, edge_words.update_edges

@@ -95,6 +95,21 @@ def test_softmax_of_rows_over_two_blocks_and_its_gradient_are_those_of_torch(isa
         torch.testing.assert_close(de, wanted[i], rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("positive", [False, True])
+@pytest.mark.parametrize("F", [1, 3, 16, 41])
+def test_places_of_16_bits_and_a_relu_give_the_same_maximum_and_gradient(isa, F, positive):  # noqa: F811
+    whole, _, _ = blocks()
+    (n, c), X, G = whole.shape, random(whole.shape[1], F).round(), random(whole.shape[0], F)
+    order, results = np.random.default_rng(1).permutation(c), []
+    for dtype, H in ((torch.int16, X), (torch.int32, X.relu() if positive else X)):
+        out, arg, dX = random(n, F), torch.full((n, F), 99, dtype=dtype), random(c, F)
+        HOST.maximum(whole, H, order, out, arg, positive=positive and dtype == torch.int16)
+        is_masked = positive and dtype == torch.int32  # relu after the fact: its gradient has the mask
+        HOST.maximum_adjoint(whole, torch.where(out > 0, G, 0.0) if is_masked else G, arg, dX)
+        results.append((out, dX))
+    assert all(map(torch.equal, *results))
+
+
 @pytest.mark.parametrize("F", [1, 3, 16, 41])
 def test_maximum_over_two_blocks_takes_of_equal_entries_the_smallest_id(isa, F):  # noqa: F811
     whole, own, ghosts = blocks()

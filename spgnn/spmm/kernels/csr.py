@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
+from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
@@ -98,10 +99,13 @@ class LocalCSR:
         """Return A' as a LocalCSR: A itself where A is symmetric."""
         if callable(self._transposed):
             self._transposed, self._order = self._transposed()
-        if self._transposed is None:
-            self._transposed = (
-                self if equals_transpose(self) else LocalCSR(self.to_scipy().T.tocsr(), self.dtype, self.threads)
-            )
+        if self._transposed is None and equals_transpose(self):
+            self._transposed = self
+        elif self._transposed is None:
+            other = LocalCSR(self.to_scipy().T.tocsr(), self.dtype, self.threads)
+            if np.array_equal(other.indptr, self.indptr) and np.array_equal(other.indices, self.indices):
+                other.indptr, other.indices = self.indptr, self.indices  # of a symmetric pattern one copy is held
+            self._transposed = other
         return self._transposed
 
     def transposed_places(self) -> np.ndarray:
@@ -112,6 +116,19 @@ class LocalCSR:
             places = sp.csr_array((np.arange(self.nnz), self.indices, self.indptr), shape=self.shape).T.tocsr().data
             self._order = places.astype(np.int64, copy=False)
         return self._order
+
+    @cached_property
+    def has_short_rows(self) -> bool:
+        """Whether a place among the nonzeros of a row fits 16 bits."""
+        return int(np.diff(self.indptr).max(initial=0)) < 2**16 - 1
+
+    @cached_property
+    def places_in_rows(self) -> np.ndarray:
+        """The place of each nonzero of A' among those of its row of A, (nnz,) uint16, where rows are short."""
+        at = (np.arange(self.nnz) - np.repeat(self.indptr[:-1], np.diff(self.indptr))).astype(np.uint16)
+        if callable(self._transposed) or self._order is not None:
+            return at[self.transposed_places()]
+        return sp.csr_array((at, self.indices, self.indptr), shape=self.shape).T.tocsr().data
 
     def with_weights(self, weights: np.ndarray | torch.Tensor, upload: Callable = lambda order: order) -> LocalCSR:
         """Return the same pattern with other weights (nnz,); the order of the transpose is not found again.

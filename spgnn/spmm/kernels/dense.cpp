@@ -243,48 +243,65 @@ Pattern with_narrow_indices(Pattern A, std::vector<int32_t>& narrowed) {
     return A;
 }
 
+// Call f with arg as an array of 32 bits, or of 16.
+template <class F>
+void on_places(const py::array& arg, const F& f) {
+    if (py::isinstance<Array<uint16_t>>(arg))
+        f(exactly<uint16_t>(arg));
+    else
+        f(exactly<int32_t>(arg));
+}
+
 template <class SX>
 void maximum(const Array<int64_t>& indptr, const py::array& indices, const Array<SX>& X, const py::object& order,
-             Array<SX>& out, Array<int32_t>& arg, int64_t offset, bool accumulate, int threads,
+             Array<SX>& out, const py::array& arg, int64_t offset, bool accumulate, bool positive, int threads,
              const std::string& isa_name) {
     std::vector<int32_t> narrowed;
     const Pattern A = with_narrow_indices(pattern_of(indptr, indices), narrowed);
     const int64_t width = X.shape(1);
-    require(X.ndim() == 2 && has_shape(out, A.n, width) && has_shape(arg, A.n, width),
-            "maximum: X (c, F), out and arg (n, F)");
     const Array<int64_t> orders = order.is_none() ? Array<int64_t>(0) : exactly<int64_t>(order);
     require(order.is_none() || orders.size() >= offset + X.shape(0), "maximum: one order a place");
     require(offset + X.shape(0) < (int64_t(1) << 31), "maximum: places must fit in 31 bits");
-    const SX* x = X.data();
-    SX* y = out.mutable_data();
-    int32_t* at = arg.mutable_data();
-    const int isa = chosen_isa(isa_name);
-    threads = chosen_threads(threads);
-    py::gil_scoped_release unlocked;
-    const std::vector<int32_t> ranks = ranks_of(orders.data(), orders.size());
-    const int32_t* rank = ranks.empty() ? nullptr : ranks.data();
-    over_rows(A.indptr, A.n, width, threads, [&](int64_t begin, int64_t end, int64_t) {
-        ON(isa, maximum_rows(A, x, rank, y, at, width, offset, accumulate, begin, end));
+    on_places(arg, [&](auto places) {
+        require(X.ndim() == 2 && has_shape(out, A.n, width) && has_shape(places, A.n, width),
+                "maximum: X (c, F), out and arg (n, F)");
+        require(places.itemsize() == 4 || !(accumulate || offset), "maximum: places of 16 bits are of one block");
+        const SX* x = X.data();
+        SX* y = out.mutable_data();
+        auto* at = places.mutable_data();
+        const int isa = chosen_isa(isa_name);
+        const int used = chosen_threads(threads);
+        py::gil_scoped_release unlocked;
+        const std::vector<int32_t> ranks = ranks_of(orders.data(), orders.size());
+        const int32_t* rank = ranks.empty() ? nullptr : ranks.data();
+        over_rows(A.indptr, A.n, width, used, [&](int64_t begin, int64_t end, int64_t) {
+            ON(isa, maximum_rows(A, x, rank, y, at, width, offset, accumulate, positive, begin, end));
+        });
     });
 }
 
 template <class T>
-void maximum_adjoint(const Array<int64_t>& indptr, const py::array& indices, const Array<T>& G,
-                     const Array<int32_t>& arg, Array<T>& dX, int64_t offset, bool accumulate, int threads,
+void maximum_adjoint(const Array<int64_t>& indptr, const py::array& indices, const Array<T>& G, const py::array& arg,
+                     const py::object& places, Array<T>& dX, int64_t offset, bool accumulate, int threads,
                      const std::string& isa_name) {
     std::vector<int32_t> narrowed;
     const Pattern A = with_narrow_indices(pattern_of(indptr, indices), narrowed);
     const int64_t width = G.shape(1);
-    require(has_shape(arg, G.shape(0), width) && has_shape(dX, A.n, width),
-            "maximum_adjoint: G and arg (n, F), dX (c, F)");
-    const T* g = G.data();
-    const int32_t* at = arg.data();
-    T* d = dX.mutable_data();
-    const int isa = chosen_isa(isa_name);
-    threads = chosen_threads(threads);
-    py::gil_scoped_release unlocked;
-    over_rows(A.indptr, A.n, width, threads, [&](int64_t begin, int64_t end, int64_t) {
-        ON(isa, maximum_adjoint_rows(A, g, at, d, width, offset, accumulate, begin, end));
+    on_places(arg, [&](auto args) {
+        typedef std::remove_const_t<std::remove_pointer_t<decltype(args.data())>> I;
+        require(has_shape(args, G.shape(0), width) && has_shape(dX, A.n, width),
+                "maximum_adjoint: G and arg (n, F), dX (c, F)");
+        const Array<I> of_row = places.is_none() ? Array<I>(0) : exactly<I>(places);
+        require(of_row.size() == (sizeof(I) == 2 ? A.nnz : 0), "maximum_adjoint: one place of 16 bits per nonzero");
+        const T* g = G.data();
+        const I *at = args.data(), *of = of_row.data();
+        T* d = dX.mutable_data();
+        const int isa = chosen_isa(isa_name);
+        const int used = chosen_threads(threads);
+        py::gil_scoped_release unlocked;
+        over_rows(A.indptr, A.n, width, used, [&](int64_t begin, int64_t end, int64_t) {
+            ON(isa, maximum_adjoint_rows(A, g, at, of, d, width, offset, accumulate, begin, end));
+        });
     });
 }
 
@@ -292,11 +309,11 @@ template <class SX>
 void define_maximum_of(py::module_& m) {
     m.def("maximum", &maximum<SX>, py::arg("indptr").noconvert(), py::arg("indices"), py::arg("X").noconvert(),
           py::arg("order"), py::arg("out").noconvert(), py::arg("arg").noconvert(), py::arg("offset"),
-          py::arg("accumulate"), py::arg("threads") = 0, py::arg("isa") = "");
+          py::arg("accumulate"), py::arg("positive"), py::arg("threads") = 0, py::arg("isa") = "");
     if constexpr (!std::is_same_v<SX, bfloat16>)
         m.def("maximum_adjoint", &maximum_adjoint<SX>, py::arg("indptr").noconvert(), py::arg("indices"),
-              py::arg("G").noconvert(), py::arg("arg").noconvert(), py::arg("dX").noconvert(), py::arg("offset"),
-              py::arg("accumulate"), py::arg("threads") = 0, py::arg("isa") = "");
+              py::arg("G").noconvert(), py::arg("arg").noconvert(), py::arg("places"), py::arg("dX").noconvert(),
+              py::arg("offset"), py::arg("accumulate"), py::arg("threads") = 0, py::arg("isa") = "");
 }
 
 }  // namespace

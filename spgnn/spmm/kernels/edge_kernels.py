@@ -54,25 +54,27 @@ class HostEdges:
         of, places = (A.transposed(), A.transposed_places()) if transpose else (A, None)
         self._matrices(2, of, values_EK.shape[1], None, X, values_EK, places, out_nKD, accumulate)
 
-    def maximum(self, A, X_cF, order_t, out_nF, arg_nF, offset: int = 0, accumulate=False) -> None:
+    def maximum(self, A, X_cF, order_t, out_nF, arg_nF, offset: int = 0, accumulate=False, positive=False) -> None:
         """out_i = max_j X_j of each column and arg_i = offset + j, where it is; 0 and -1 for an empty row.
 
         Args: order_t  int64, rank of the original id of each place that arg may name: of equal entries the smallest
                        is taken. None: the smallest place.
-              arg_nF   int32. offset: place of the block's first column in the table of all columns.
+              arg_nF   int32; int16 of the only block: the place among the row's nonzeros instead.
+              offset   place of the block's first column in the table of all columns. positive: 0 and -1 unless X_j > 0.
         NaN is larger than all numbers, as in torch.amax. out has the type of X.
         """
         X, out = array_of(X_cF), array_of(out_nF)
         order_t = None if order_t is None else np.ascontiguousarray(order_t, dtype=np.int64)
         _kernels.maximum(
-            A.indptr, A.indices, X, order_t, out, arg_nF.numpy(), offset, accumulate, A.threads, self.isa
+            A.indptr, A.indices, X, order_t, out, _places(arg_nF), offset, accumulate, positive, A.threads, self.isa
         )  # fmt: skip
 
     def maximum_adjoint(self, A, G_nF, arg_nF, dX_cF, offset: int = 0, accumulate=False) -> None:
         """dX_j = sum of the G_i with arg_i = offset + j, of each column."""
         T, G, dX = A.transposed(), array_of(G_nF), array_of(dX_cF)
+        places = A.places_in_rows if arg_nF.dtype == torch.int16 else None
         _kernels.maximum_adjoint(
-            T.indptr, T.indices, G, arg_nF.numpy(), dX, offset, accumulate, A.threads, self.isa
+            T.indptr, T.indices, G, _places(arg_nF), places, dX, offset, accumulate, A.threads, self.isa
         )  # fmt: skip
 
     def _matrices(self, op: int, A, K: int, U, X, values, places, out, accumulate=False) -> None:
@@ -86,6 +88,11 @@ class HostEdges:
         """Softmax over the nonzeros of each row: sums (0), shares (1), their adjoint (2), inner products (3)."""
         given = arrays(values, more, L, out, top, sum)
         _kernels.edge_values(op, A.indptr, A.indices, *given, accumulate, A.threads, self.isa)
+
+
+def _places(arg_nF: torch.Tensor) -> np.ndarray:
+    """Return the array over places; those of 16 bits have no sign."""
+    return arg_nF.numpy().view(np.uint16) if arg_nF.dtype == torch.int16 else arg_nF.numpy()
 
 
 class NullEdges:

@@ -42,12 +42,12 @@ template <class S>
 void decode_rows(Format format, const uint8_t* rows, S* out, int64_t begin, int64_t end, int64_t F);
 
 // maximum.h
-template <class SX>
-void maximum_rows(const Pattern& A, const SX* X, const int32_t* ranks, SX* out, int32_t* arg, int64_t width,
-                  int64_t offset, bool accumulate, int64_t begin, int64_t end);
-template <class T>
-void maximum_adjoint_rows(const Pattern& A, const T* G, const int32_t* arg, T* dX, int64_t width, int64_t offset,
-                          bool accumulate, int64_t begin, int64_t end);
+template <class SX, class I>
+void maximum_rows(const Pattern& A, const SX* X, const int32_t* ranks, SX* out, I* arg, int64_t width, int64_t offset,
+                  bool accumulate, bool positive, int64_t begin, int64_t end);
+template <class T, class I>
+void maximum_adjoint_rows(const Pattern& A, const T* G, const I* arg, const I* places, T* dX, int64_t width,
+                          int64_t offset, bool accumulate, int64_t begin, int64_t end);
 
 // attention.h, attention2.h
 template <class SX>

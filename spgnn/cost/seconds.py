@@ -26,9 +26,9 @@ EDGE = 8
 # Seconds of a pass over the nonzeros, forward and backward, over those of a sparse product of its width W: a + b K / W
 # with K heads, see docs/performance.md.
 EDGE_PRICES = {
-    "attend": {"forward": (3.2, 20.0), "backward": (3.0, 100.0)},
-    "attend2": {"forward": (3.8, 0.0), "backward": (12.0, 0.0)},
-    "maximum": {"forward": (4.0, 0.0), "backward": (4.5, 0.0)},
+    "attend": {"forward": (1.0, 4.0), "backward": (1.5, 20.0)},
+    "attend2": {"forward": (2.7, 0.0), "backward": (8.6, 0.0)},
+    "maximum": {"forward": (1.7, 0.0), "backward": (1.9, 0.0)},
 }
 # Calls of kernels, of torch and of Python per layer and per epoch, whatever their sizes.
 CALLS_A_LAYER, CALLS_AN_EPOCH = 16, 20

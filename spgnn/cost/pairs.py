@@ -174,7 +174,7 @@ def reached_rows(A: sp.csr_array, train_N: np.ndarray, hops: Sequence[int]) -> l
     rows = [train_N]
     for of_layer in reversed(hops):
         rows.insert(0, rows[0] | reads(only_rows(A, rows[0])) if of_layer else rows[0])
-    return with_whole_layers(rows, edges_of_rows(A))
+    return with_whole_layers(rows, hops, edges_of_rows(A))
 
 
 def edges_of_rows(A: sp.csr_array) -> np.ndarray:
@@ -182,14 +182,19 @@ def edges_of_rows(A: sp.csr_array) -> np.ndarray:
     return np.diff(A.indptr) - (A.diagonal() != 0)
 
 
-def with_whole_layers(masks: list[np.ndarray], edges_n: np.ndarray, total=lambda counts: counts) -> list[np.ndarray]:
+def with_whole_layers(
+    masks: list[np.ndarray], hops: Sequence[int], edges_n: np.ndarray, total=lambda counts: counts
+) -> list[np.ndarray]:
     """Return T_0 ... T_L with all rows in the layers that would copy nearly all of A: these read A itself.
 
-    A layer that gives the rows of WHOLE of the edges saves little work, and its copy of A takes as much memory as A. As a
-    layer's rows are among the rows that it reads, all layers before it take all rows too; T_L are always the rows of the loss.
-    Args: edges_n  of edges_of_rows; total: adds counts of all ranks, in place.
+    A layer whose rows have WHOLE of the edges saves little work, and its copy of A takes as much memory as A. The rows of
+    a layer are among those that it reads, so the layers before it take all rows too. T_L, and T of the layer before local
+    ones at the end, are always the rows of the loss.
+    Args: hops     of each layer, 0 (local) or 1; edges_n: of edges_of_rows.
+          total    adds counts of all ranks, in place.
     """
-    counts = np.array([edges_n.sum(), *(edges_n[mask].sum() for mask in masks[1:-1])], dtype=np.float64)
+    last = max((number for number, of_layer in enumerate(hops, start=1) if of_layer), default=0)
+    counts = np.array([edges_n.sum(), *(edges_n[mask].sum() for mask in masks[1:last])], dtype=np.float64)
     total(counts)
     whole = sum(counts[1:] >= WHOLE * counts[0])
     read = whole + 1 if whole else 0

@@ -33,7 +33,7 @@ def needed_rows(A: DistSpMM, train_n: np.ndarray, hops: Sequence[int]) -> list[n
     for of_layer in reversed(hops):
         masks.append(masks[-1] | _read_by(A, masks[-1]) if of_layer else masks[-1])
     edges_n = edges_of_rows(A.blocks.A_oo) + np.diff(A.blocks.A_og.indptr)
-    return with_whole_layers(masks[::-1], edges_n, A.comm.all_reduce)
+    return with_whole_layers(masks[::-1], hops, edges_n, A.comm.all_reduce)
 
 
 def _read_by(A: DistSpMM, rows_n: np.ndarray) -> np.ndarray:

@@ -123,6 +123,8 @@ def test_layers_that_multiply_nearly_all_edges_take_all_rows_and_those_before_th
     assert count(leaf_N, 2) == [9, 2, 1]  # layer 1 multiplies 9 of 16 edges
     assert count(leaf_N, 3) == [10, 10, 2, 1] and count(centre_N, 2) == [10, 10, 1]
     assert count(centre_N | (np.arange(10) > 1), 1) == [10, 9]  # T_L stays the rows of the loss
+    reached = reached_rows(A, centre_N | leaf_N | (np.arange(10) > 2), (1, 1, 0))
+    assert [int(rows.sum()) for rows in reached] == [10, 10, 9, 9]  # and T of the layer before a local one
 
 
 def test_the_baseline_ships_the_input_every_epoch_and_its_gradient():

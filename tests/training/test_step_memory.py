@@ -1,12 +1,17 @@
 """prune = auto computes all rows where a host's memory does not take the second operator."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
+import torch
 from graphs import random_graph
 from worlds import parallel
 
 from spgnn.config import TrainConfig
+from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
-from spgnn.layers import GCN, Stack
+from spgnn.layers import GCN, MLP, Stack
 from spgnn.spmm.dry_operator import setting_of
 from spgnn.spmm.pruning import needed_rows
 from spgnn.training import Trainer
@@ -49,6 +54,28 @@ def test_the_setting_before_the_operators_are_made_is_theirs_but_for_rows_that_t
     assert [before.counts[name] for name in names] == [made.counts[name] for name in names] and before == made
     travel = lambda setting: sum(setting.counts[f"{name}{number}"] for name in "sg" for number in (1, 2, 3))
     assert travel(before) >= travel(made)
+
+
+def test_a_step_holds_three_buffers_of_a_hidden_layer_and_no_fourth():
+    graph = random_graph(n=4000, edges=8000, f=8, classes=3, use="undirected")
+    dgraph = distribute(graph, SelfCommunicator())
+    layers = GCN(8, 64, act="relu"), GCN(64, 64, act="relu"), GCN(64, 3)
+    Trainer(Stack(*layers), dgraph, TrainConfig(prune="never")).step(1)
+    hidden = 4000 * 64 * 4  # bytes; in backward of layer 2: its input, its gradient before and after A'
+    assert 3 * hidden <= dgraph.A.pool.most_used < 3.5 * hidden
+
+
+@parallel([1, 3], mpi=[])
+def test_local_layers_at_the_end_read_the_rows_of_the_loss(comm):
+    graph = random_graph(n=60, edges=400, f=6, classes=3, use="undirected")
+    graph = replace(graph, split=np.where(np.arange(60) < 58, 0, 2).astype(np.int8))  # with nearly all edges
+    model = lambda: Stack(GCN(6, 5, act="relu"), GCN(5, 4, act="relu"), MLP(4, 3)).double()
+    losses = []
+    for prune in ("never", "always"):
+        torch.manual_seed(0)
+        made = Trainer(model(), distribute(graph, comm, method="random", dtype="float64"), TrainConfig(prune=prune))
+        losses.append([made.step(epoch) for epoch in (1, 2)])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-12)
 
 
 @parallel([1, 3], mpi=[])

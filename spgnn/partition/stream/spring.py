@@ -20,6 +20,7 @@ from .registry import builtin
 THRESHOLD, FINE = 0.1, 0.03  # of the volume over k: from the published code, as the paper does not give it
 HELD, NODE_BYTES = 40 << 20, 40  # bytes that spring+ may use, in all or per node
 VERTEX_BYTES, ENTRY_BYTES, PAIR_BYTES, LEAST_PAIRS = 28, 12, 32, 1 << 16  # of a graph that is held and its levels
+MOST_ENTRIES = 2**32 - 2  # their places have 32 bits
 PRICE = 205  # of a part of 2 N/k nodes, in 1/1024 of a node's edges
 
 
@@ -84,7 +85,7 @@ def _held(passes: StreamPasses, degrees_N: np.ndarray):
     """Return the graph of the stream, or None if it does not fit; copies of an edge take room until all are seen."""
     room = held_bytes(passes.n_nodes)
     entries = int(degrees_N.sum(dtype=np.int64))
-    if 8 * passes.n_nodes + 4 * entries > room:
+    if 8 * passes.n_nodes + 4 * entries > room or entries > MOST_ENTRIES:
         return None
     held = _stream.Held(degrees_N)
     passes.run("hold", held.add)
@@ -97,7 +98,7 @@ def _cluster_graph(passes: StreamPasses, degrees_N: np.ndarray, k: int, threshol
     number_N = clusters.clusters()
     sizes, _ = clusters.sizes()
     room = held_bytes(passes.n_nodes) - 8 * passes.n_nodes - VERTEX_BYTES * len(sizes)
-    graph = _stream.ClusterGraph(number_N, len(sizes), max(room // PAIR_BYTES, LEAST_PAIRS))
+    graph = _stream.ClusterGraph(number_N, len(sizes), min(max(room // PAIR_BYTES, LEAST_PAIRS), MOST_ENTRIES // 2))
     passes.run("contract", graph.add)
     return graph, sizes
 

@@ -193,7 +193,7 @@ def _answer(case, keys, writing: int) -> None:
 
 
 def put(function: Callable, other: Callable) -> None:
-    """Put another function in the place of one of spgnn, for a plant: also where it was imported by name."""
+    """Replace a function of spgnn, for a plant: also in the modules that imported it."""
     for module in [module for name, module in sys.modules.items() if name.startswith("spgnn")]:
         if vars(module).get(function.__name__) is function:
             setattr(module, function.__name__, other)

@@ -1,4 +1,4 @@
-"""Files and objects as people have them in their first week, made anew: what a command or a call has to give or to say."""
+"""Files and objects of a user's first week, generated, and what a command or a call returns or reports."""
 
 import os
 import re

@@ -22,14 +22,8 @@ COLUMNS = {
     "bytes": "MB/epoch", "between": "MB/crossing", "epoch": "epoch s", "products": "products", "waiting": "waiting", "memory": "MB/rank",
     "host": "MB/host", "device": "MB/device", "verdict": "",
 }  # fmt: skip
-OMIT = (
-    "hosts",
-    "between",
-    "products",
-    "waiting",
-    "memory",
-    "host",
-)  # left out, in this order, until the table fits the terminal
+# Omitted, in this order, until the table fits the terminal.
+OMIT = ("hosts", "between", "products", "waiting", "memory", "host")
 
 
 FIRST = """

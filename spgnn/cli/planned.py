@@ -89,9 +89,8 @@ class Planned:
         wanted, schemes = integers("replication", config.replication), words("scheme", config.scheme)
         flat = tuple(scheme for scheme in schemes if scheme != "two-tier") or schemes
         is_tiered = lambda size, c: machine is None or (c == 1 < machine.ranks_per_host and machine.hosts(size) > 1)
-        used = lambda size, c: (schemes if is_tiered(size, c) else flat)[
-            : None if size > 1 else 1
-        ]  # 1: nothing is sent
+        # One rank sends nothing: one scheme is enough.
+        used = lambda size, c: (schemes if is_tiered(size, c) else flat)[: None if size > 1 else 1]
         if config.partition:
             part = self.load_part()
             for k, c in _fitting(part.k, wanted, config):

@@ -220,7 +220,8 @@ def epoch_seconds(
 def cheaper_scheme(products: Mapping[str, RankProduct], machine: Machine, itemsize: int = 4) -> tuple[str, str]:
     """Return the scheme whose product takes the fewest seconds, and a sentence that says why; scheme="auto" uses it.
 
-    `cover` moves work from the reader to the owner, so fewer bytes may still take longer. On a tie it is the first. The answer depends on the arguments alone: give all ranks the same.
+    `cover` moves work from the reader to the owner, so fewer bytes may still take longer. On a tie it is the first. The
+    answer depends on the arguments alone: give all ranks the same.
     """
     machine = machine.with_ranks(len(next(iter(products.values())).own_P))
     seconds, texts = {}, []

@@ -34,7 +34,7 @@ def shuffled_blocks(n=20_000, block=50, degree=8, seed=0):
 def test_communities_come_together_and_the_cost_is_what_a_plain_count_says():
     A = shuffled_blocks()
     order = local_order(A)
-    assert sorted(order) == list(range(A.shape[0]))
+    assert sorted(order) == list(range(A.shape[0])) and (local_order(A, threads=2) == order).all()
     _, before, after = _loops.local_order(*csr_arrays(A), 1.0)
     assert (before, after) == (cost(A), cost(in_order(A, order)))
     assert after < 0.2 * before

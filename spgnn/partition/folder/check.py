@@ -29,7 +29,7 @@ def check_parts(path: str | Path, progress: Progress = None) -> dict:
     Raises: PartitionError naming the first file and node that is wrong.
     """
     folder = PartitionFolder(path)
-    folder.ids()
+    folder.ids()  # their files are compared with the manifest
     owner_N, k = folder.partition().owner_N, folder.manifest["k"]
     has_sums, n_nodes = folder.manifest["version"] > 1, folder.manifest["n_nodes"]
     sums_N3 = np.full((n_nodes, 3), np.nan)

@@ -38,10 +38,7 @@ MINIMISE = ("time", "largest", "total")
 # A mesh: fewer rows per node than FEW, or FEW_OF_SMALL with at most SMALL nonzeros.
 FEW, FEW_OF_SMALL, SMALL = 0.1, 0.3, 1_000_000
 BEYOND_SMALL = {"most_work": 0.02}  # smaller clusters: 0.9 % fewer rows on ogbn-arxiv, k = 64
-TINY, BRIEF = (
-    400_000,
-    0.1,
-)  # beyond TINY nonzeros starts with no more rows than the first are compared by BRIEF of the effort
+TINY, BRIEF = 400_000, 0.1  # beyond TINY nonzeros starts are compared by BRIEF of the effort
 LESS_EVEN = {"target": 1.15}  # of the largest send over the mean: fewer rows in all
 SLACK = 1.03  # rows in all, over METIS's least volume, for a smaller largest send
 COVER_ROUNDS = 2

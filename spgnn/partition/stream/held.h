@@ -7,7 +7,7 @@
 
 namespace spgnn::stream {
 
-// A symmetric graph as CSR, no self-loops: weight of each entry, nodes that a vertex stands for; empty: all 1.
+// A symmetric graph as CSR, no self-loops: weight of each entry, number of nodes of each vertex; empty: all 1.
 struct Level {
     Large<Id> start = {0}, to, weight, size;
 

@@ -16,18 +16,20 @@ LOCAL = "local"
 SPGNN = [sys.executable, "-m", "spgnn"]
 
 
-def cut(graph: str, folder: Path, hosts: int, ranks: int = 1) -> list:
-    """Write the METIS parts of a graph for so many ranks a host; return the words by which `spgnn train` names graph and parts.
+def cut(graph: str, folder: Path, hosts: int, ranks: int = 1, method: str = "metis") -> list:
+    """Write the parts of a graph for so many ranks a host; return the words by which `spgnn train` names graph and parts.
 
     Args: graph  arxiv (in SPGNN_DATA; with 128 seeded random features), or what `spgnn train` takes.
     """
+    folder.mkdir(exist_ok=True)
     source = [graph]
     if graph == "arxiv":
         data = os.environ.get("SPGNN_DATA") or sys.exit("set SPGNN_DATA to the folder of real graphs")
         source = [Path(data) / "arxiv_graphsaint", "--features", folder / "X.npy"]
         n = len(json.loads((source[0] / "class_map.json").read_text()))
         np.save(folder / "X.npy", np.random.default_rng(0).standard_normal((n, N_FEATURES), dtype=np.float32))
-    run([*SPGNN, "partition", *source, "-k", hosts * ranks, "--hosts", hosts, "--out", folder / "parts", "--json"])
+    how = ["-k", hosts * ranks, "--hosts", hosts, "--method", method, "--out", folder / "parts", "--json"]
+    run([*SPGNN, "partition", *source, *how])
     return [source[0], "--partition", folder / "parts"]
 
 

@@ -134,6 +134,14 @@ def _check_grids(config: MeasureConfig, replications: tuple[int, ...]) -> None:
     for k in () if config.ranks or (config.partition and not config.k) else _parts(config):
         for c in replications:
             grid_of(k, c)
+            _check_hosts(config.hosts, k * c)
+    for ranks in integers("ranks", config.ranks) if config.ranks else ():
+        _check_hosts(config.hosts, ranks)
+
+
+def _check_hosts(hosts: int, ranks: int) -> None:
+    if hosts and ranks % hosts:
+        raise UsageError(f"--hosts {hosts}; expected a divisor of the {ranks} ranks: each host has as many")
 
 
 def _parts(config: MeasureConfig) -> tuple[int, ...]:
@@ -147,6 +155,7 @@ def _predictor(planned: Planned, config: MeasureConfig):
     loaded = load_machine(config.machine)
 
     def predict(part: Partition, name: str, c: int) -> tuple[VolumeReport, dict]:
+        _check_hosts(config.hosts, part.k * c)
         alone = config.simulate and not config.hosts
         machine = loaded if alone else loaded.placed(-(-part.k * c // max(config.hosts, 1)))
         scheme = planned.scheme(name, part, c, machine)

@@ -307,3 +307,10 @@ def test_measure_counts_what_crosses_between_hosts(capsys):
         assert 0 < tiered[name] <= flat[name]
     assert "between hosts" in run(capsys, *argv, "--hosts", "2")[1]
     assert "between hosts" not in run(capsys, *argv)[1]
+
+
+@pytest.mark.parametrize("ranks", ("-k 4,6", "--ranks 6,4", "-k 3 --replication 3"))
+def test_measure_wants_as_many_ranks_on_each_host(ranks, capsys):
+    hosts, named = ("2", "9 ranks") if "replication" in ranks else ("4", "6 ranks")
+    code, _, err = run(capsys, "measure", GRAPH, *ranks.split(), "--hosts", hosts)
+    assert code == 2 and f"--hosts {hosts}; expected a divisor of the {named}" in err

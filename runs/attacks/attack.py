@@ -76,18 +76,20 @@ def here(*words) -> Ended:
     return Ended(code, out.getvalue(), err.getvalue(), time.monotonic() - begun)
 
 
-def start(*words, ranks: int = 1, before: Iterable = (), env: dict | None = None, cwd=None, python=None):
+def start(*words, ranks: int = 1, before: Iterable = (), env: dict | None = None, cwd=None, python=None, launcher=()):
     """Start a command of spgnn in a session of its own.
 
-    Args: before  (function of a file of attacks, its keywords as JSON values), called in each process before the command.
+    Args: before    (function of a file of attacks, its keywords as JSON values), called in each process before the command.
+          launcher  words before the command, instead of MPICH's mpirun on several ranks.
     """
     mpirun = [str(Path(os.environ.get("VIRTUAL_ENV", sys.prefix)) / "bin" / "mpirun"), "-n", str(ranks)]
+    launcher = launcher or (mpirun if ranks > 1 else [])
     planted = os.environ.get("TRUST_PLANT")
     calls = [[planted, "plant", {}]] if planted else []
     calls += [[function.__module__, function.__name__, keywords] for function, keywords in before]
     python = python or os.environ.get("TRUST_PYTHON", sys.executable)
     return subprocess.Popen(
-        [*(mpirun if ranks > 1 else []), python, str(HERE / "child.py"), *map(str, words)],
+        [*launcher, python, str(HERE / "child.py"), *map(str, words)],
         env=os.environ | {"TRUST_BEFORE": json.dumps(calls)} | (env or {}),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -1,7 +1,10 @@
 """Files and objects of a user's first week, generated, and what a command or a call returns or reports."""
 
+import dataclasses
+import json
 import os
 import re
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import scipy.sparse as sp
 from attack import FAST, folder, here
+from attack import spgnn as command
 
 N = 24
 TRAIN = [*FAST, "--epochs", 2]
@@ -111,6 +115,70 @@ def objects(rng) -> Iterator[tuple[str, object, object]]:
         data = SimpleNamespace(edge_index=torch.from_numpy(ends), x=None, y=None, num_nodes=N, edge_attr=values)
         graph = spgnn.from_pyg(data)
         yield f"edge_attr of shape {shape}", np.sort(graph.A.data).tolist(), values.ravel().tolist()
+    yield from directed_layers(rng)
+
+
+def directed_layers(rng) -> Iterator[tuple[str, object, object]]:
+    """Yield (name, rows of a layer on a directed graph as PyG has it, those of dense matrices): of u -> v, v reads u."""
+    import torch
+
+    import spgnn
+    from spgnn.layers import GIN, SAGE
+
+    S_NN = rng.random((N, N)) < 0.2
+    np.fill_diagonal(S_NN, False)
+    X_NF, S_NN = torch.from_numpy(rng.normal(size=(N, 4))), torch.from_numpy(S_NN.astype(float))
+    edge_index = S_NN.T.nonzero().T  # u -> v where v reads u
+    data = SimpleNamespace(edge_index=edge_index, x=X_NF, y=torch.arange(N) % 3, num_nodes=N)
+    graph = spgnn.distribute(spgnn.from_pyg(data), dtype="float64")
+    places = lambda rows: rows.detach().numpy().round(9).tolist()
+    sage, gin = (spgnn.Stack(layer).double() for layer in (SAGE(4, 3, "mean"), GIN(4, 3)))
+    W = dict(sage.layers[0].named_parameters())
+    mean_NF = S_NN @ X_NF / S_NN.sum(1, keepdim=True).clamp(min=1)
+    yield "SAGE, directed", places(sage(graph)), places(mean_NF @ W["W_n"] + X_NF @ W["W_s"] + W["b_C"])
+    W = dict(gin.layers[0].named_parameters())
+    hidden_NC = torch.relu((S_NN @ X_NF + X_NF) @ W["W_1"] + W["b_1"])
+    yield "GIN, directed", places(gin(graph)), places(hidden_NC @ W["W_2"] + W["b_C"])
+
+
+def losses(home: Path, rng) -> Iterator[tuple[str, object, object]]:
+    """Yield (name, loss of an epoch that moves no weight, what it has to be) of trainings in different ways.
+
+    One training node under a sampler of which most updates have none; a job of torchrun. Rows beyond the largest
+    number of float16 are a warning.
+    """
+    import torch
+
+    import spgnn
+    from spgnn.layers import MLP
+
+    write(home, rng)
+    loss_of = lambda run: round(json.loads((home / run / "metrics.jsonl").read_text().splitlines()[0])["loss"], 5)
+
+    def loss(run, *words, **how) -> object:
+        words = ["train", *words, *FAST, "--epochs", 1, "--lr", 1e-12, "--out", run]
+        ended = command(*words, cwd=home, **how) if how else here(*words)
+        return loss_of(run) if ended.code == 0 else f"exit code {ended.code}: {ended.err[-300:]}"
+
+    graph = spgnn.load_graph("e.txt", features="x.npy", labels="y.npy")
+    graph = dataclasses.replace(
+        graph.in_use(), split=np.where(np.arange(N) == 5, 0, 1 + np.arange(N) % 2).astype(np.int8)
+    )
+    dense, first = spgnn.distribute(graph, dtype="float64"), []
+    for sampler in ("none", spgnn.samplers.Cluster(graph, clusters=8, batch=1)):
+        torch.manual_seed(1)
+        history = spgnn.train(spgnn.Stack(MLP(4, 3)), dense, epochs=1, lr=1e-12, sampler=sampler, graph=graph)
+        first.append(round(history.records[0]["loss"], 9))
+    yield "one training node under a sampler", first[1], first[0]
+    files = ["e.txt", "--features", "x.npy", "--labels", "y.npy"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+    two = loss("c", *files, launcher=torchrun)
+    yield "a job of torchrun", two, loss("d", *files)
+    yield "its ranks", json.loads((home / "c" / "env.json").read_text()).get("ranks"), 2
+    np.save(home / "x.npy", 1e6 * rng.random((N, 4)))
+    words = [*files, *FAST, "--epochs", 1, "--model", "gin", "--method", "random", "--wire", "float16"]
+    ended = command("train", *words, "--lr", 1e-12, cwd=home, ranks=2)
+    yield "float16 beyond its largest number", (ended.code, "65,504" in ended.err), (0, True)
 
 
 def attack(seed: int) -> tuple[int, list[str]]:
@@ -123,9 +191,10 @@ def attack(seed: int) -> tuple[int, list[str]]:
                 ended, count = here(*words), count + 1
                 fault = ended.fault(*codes) or ("" if re.search(said, ended.err) else f"{said!r} is not said")
                 failures += [f"{name}: {fault}: {ended.err[-400:]}"] if fault else []
+            found = [*objects(np.random.default_rng(seed)), *losses(home, np.random.default_rng(seed))]
         finally:
             os.chdir(before)
-    for name, got, expected in objects(np.random.default_rng(seed)):
+    for name, got, expected in found:
         count += 1
         failures += [] if got == expected else [f"{name}: got {got}, expected {expected}"[:400]]
     return count, failures

@@ -137,7 +137,7 @@ def mpirun() -> Path:
 
 @dataclass(frozen=True)
 class Launched:
-    """How a launched program ended; left: command lines of its processes that outlived the launcher by GRACE_S."""
+    """How a launched program ended; left: command lines of its processes that outlived the launcher by grace_s."""
 
     code: int
     out: str
@@ -148,7 +148,13 @@ class Launched:
 
 
 def launch(
-    n: int, argv: Sequence, limit_s: float = 60, env: dict[str, str] | None = None, cwd=ROOT, by: str = "mpi"
+    n: int,
+    argv: Sequence,
+    limit_s: float = 60,
+    env: dict[str, str] | None = None,
+    cwd=ROOT,
+    by: str = "mpi",
+    grace_s: float = GRACE_S,
 ) -> Launched:
     """Run argv on n ranks (0: without a launcher) of mpirun, or by torchrun; end what is left of it after limit_s."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(n), "--no-python"]
@@ -173,7 +179,7 @@ def launch(
                 process.kill()
                 process.wait()
         seconds = time.monotonic() - start
-        while (left := _processes(job)) and time.monotonic() - start - seconds < GRACE_S:
+        while (left := _processes(job)) and time.monotonic() - start - seconds < grace_s:
             time.sleep(0.02)
         for pid in left:
             _kill(pid)

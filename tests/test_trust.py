@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scripts import RUNS, script
 
-# Line -> (amount that finds its planted fault, what its failures say of it). wheels has none: it installs from the network.
+# Line -> (amount that finds its planted fault, what its failures say of it).
 PLANTS = {
     "mutated_files": (70, "KeyError"), "bombs": (256, "does not fit into memory"), "outside": (1, "wrote through a link"),
     "canaries": (400, "the pickle was run"), "bit_flips": (30, "check gave 0"), "killed": (3, "is not whole"),
@@ -20,7 +20,7 @@ PLANTS = {
     "lost_rank": (4, "named"), "differing_ranks": (4, "was not seen|trained|is not named"), "not_finite": (6, "expected"),
     "degenerate": (4, "ZeroDivisionError"), "hostile_names": (1, r"prints '\\x1b'"), "exact_gradients": (6, "AssertionError"),
     "predicted_bytes": (4, "Arrays are not equal"), "soak": (4, "files: "), "documented": (1, "test_the_commands_on_pages"),
-    "sanitized": (1, "heap-buffer-overflow.*data race"),
+    "sanitized": (1, "heap-buffer-overflow.*data race"), "wheels": (1, "convert wordnet graph ended with 3"),
 }  # fmt: skip
 QUICKLY = ("mutated_files", "bit_flips", "hostile_names", "predicted_bytes", "exact_gradients")  # by default too
 
@@ -34,7 +34,8 @@ def test_a_line_sees_the_fault_that_is_planted_for_it(name, tmp_path):
     amount, said = PLANTS[name]
     words = f"--plant --only {number} --amount {amount} --json".split()
     argv = [sys.executable, RUNS / "trust", *words, tmp_path / "t"]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=300)
+    limit_s = 2000 if name == "wheels" else 300  # it compiles
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=limit_s)
     (line,) = json.loads((tmp_path / "t").read_text())["lines"]
     failures = line["failures"]
     assert done.returncode == 1 and re.search(said, "\n".join(failures), re.DOTALL), done.stdout + done.stderr

@@ -23,7 +23,10 @@ OPTIONS = {
     "UBSAN_OPTIONS": "print_stacktrace=1",
     "TSAN_OPTIONS": "halt_on_error=1:ignore_noninstrumented_modules=1",
 }
+UNDEFINED = "runtime error: "
+REPORTED = 86  # exit code of a process that a sanitizer ends
 PYTHON = os.environ.get("TRUST_COLD", sys.executable)  # one that has loaded nothing
+PLANTED_IN = ["tests/partition/test_cover.py"]
 planted: dict[str, tuple[str, str]] = {}  # sanitizers -> what a header has, and what it has in its place
 
 
@@ -34,26 +37,22 @@ def attack(seed: int, amount: int):
         with folder() as home:
             preloaded = " ".join([found(library), found("libstdc++.so")])
             build(home, sanitizers, ("partition._loops",) if planted else extensions)
-            env = {key: f"{value}:log_path={home / 'report'}" for key, value in OPTIONS.items()}
+            common = f"exitcode={REPORTED}:log_path={home / 'report'}"
+            env = {key: f"{value}:{common}" for key, value in OPTIONS.items()}
             env |= {"LD_PRELOAD": preloaded, "PYTHONPATH": str(home / "spgnn")}
-            words = "-m pytest -q -p no:xdist -p no:cacheprovider -m".split() + ["not mpi and not full and not data"]
-            tests = ["tests/partition/test_cover.py"] if planted else tests
-            command = [
-                "setarch",
-                "-R",
-                PYTHON,
-                *words,
-                "--basetemp",
-                home / "tmp",
-                *tests,
-            ]  # ThreadSanitizer needs its own addresses
+            words = ["-m", "pytest", *"-q -s -p no:xdist -p no:cacheprovider".split(), "--basetemp", home / "tmp"]
+            words += ["-m", "not mpi and not full and not data", *(PLANTED_IN if planted else tests)]
+            command = ["setarch", "-R", PYTHON, *words]  # ThreadSanitizer needs its own addresses
             done = subprocess.run(command, cwd=home / "spgnn", env=os.environ | env, capture_output=True, text=True)
             reports = [path.read_text()[:1500] for path in sorted(home.glob("report.*"))]
+        said = done.stdout + done.stderr
         figures[sanitizers] = (done.stdout.strip().splitlines() or [""])[-1].strip("= ")
-        if (
-            done.returncode not in (0, 1) and not reports
-        ):  # a test that fails alone is one of limits that sanitizers exceed
-            reports = [f"the tests ended with {done.returncode}: {(done.stdout + done.stderr)[-1500:]}"]
+        reports = [report for report in reports if "ERROR: " in report or "WARNING: ThreadSanitizer" in report]
+        if UNDEFINED in said:  # it is written to stderr, log_path or not
+            reports.append(said[max(0, said.index(UNDEFINED) - 200) :][:1500])
+        # A test that fails alone is one of limits that sanitizers exceed.
+        if not reports and (done.returncode not in (0, 1) or " passed" not in figures[sanitizers]):
+            reports = [f"the tests ended with {done.returncode}: {said[-1500:]}"]
         failures += [f"{sanitizers}: {report}" for report in reports]
     return figures, failures
 

@@ -128,8 +128,8 @@ static py::tuple induce(const Array<int64_t>& indptr, const Array<int32_t>& indi
     }
     py::array_t<int32_t> ids(e);
     py::array_t<int64_t> places(e);
-    std::memcpy(ids.mutable_data(), found.ids.data(), size_t(e) * sizeof(int32_t));
-    std::memcpy(places.mutable_data(), found.places.data(), size_t(e) * sizeof(int64_t));
+    std::copy_n(found.ids.data(), e, ids.mutable_data());
+    std::copy_n(found.places.data(), e, places.mutable_data());
     found.shrink();
     return py::make_tuple(ends, ids, places);
 }

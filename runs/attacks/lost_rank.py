@@ -50,7 +50,9 @@ def attack(seed: int, amount: int):
                 phases[kind] = [list(dict.fromkeys(file.read_text().splitlines())) for file in files]
                 [file.unlink() for file in files]
             rank = dice.randrange(ranks)
-            phase, mark = dice.choice(phases[kind][rank]), home / "mark"
+            # The watchdog, which names a stopped rank, ends with spgnn.world().
+            phase = dice.choice([phase for phase in phases[kind][rank] if how != "stop" or "after" not in phase])
+            mark = home / "mark"
             words += ["--watchdog", WATCHDOG_S] if how == "stop" else []
             limit_s = SECONDS + WATCHDOG_S * (how == "stop")
             for _ in range(2):  # again where it is late: something else may have had the cores
@@ -87,8 +89,8 @@ def run(launcher: list[str], ranks: int, words: list, before, **keywords) -> Lau
     """Run a command of spgnn on ranks, before which a function of this file is called."""
     planted = [["lost_rank", "plant", {}]] if "TRUST_PLANT" in os.environ else []
     env = {"TRUST_BEFORE": json.dumps([*planted, ["lost_rank", before.__name__, keywords]])}
-    own = "TRUST_COLD" if keywords.get("how") == "stop" else "TRUST_PYTHON"  # a fork of a warm one stops alone
-    command = [*launcher, ranks, os.environ.get(own, sys.executable), HERE / "child.py", *words]
+    python = os.environ.get("TRUST_COLD", sys.executable)  # what a launcher ends is no fork of a warm one
+    command = [*launcher, ranks, python, HERE / "child.py", *words]
     return launch(0, command, env=env, grace_s=SECONDS)
 
 
@@ -101,6 +103,8 @@ def wrong(ended: Launched, rank: int, phase: str, how: str, launcher: str) -> li
     if not ended.code or codes and ended.code not in codes:
         found.append(f"exit code {ended.code}, expected {codes or 'another'}: {ended.err[-400:]}")
     named = rf"rank {rank}; phase: {re.escape(phase)};"
+    if how == "memory" and (part := re.fullmatch(r"(epoch \d+), (part \d+)", phase)):
+        named = f"rank {rank}, {part[2]}, {part[1]}: out of memory"
     if not re.search(f"rank {rank} gives no sign of life" if how == "stop" else named, ended.err):
         found.append(f"rank {rank} and its phase are not named: {ended.err.strip()[-600:]}")
     return found

@@ -103,7 +103,7 @@ def test_a_line_that_fails_ends_the_recipe_with_its_code(capfd, tmp_path):
 
 @pytest.mark.slow
 def test_depth_has_equal_rows_on_a_subgraph_and_growing_ones_on_blocks(tmp_path, monkeypatch, capsys):
-    A = sp.random_array((600, 600), density=0.01, rng=np.random.default_rng(0), format="csr")
+    A = sp.random_array((600, 600), density=0.01, random_state=np.random.default_rng(0), format="csr")
     sp.save_npz(tmp_path / "g.npz", sp.csr_matrix(A + A.T))
     depth = script("papers/graphsaint/depth")
     monkeypatch.setattr(sys.modules["iterations"], "FRONTIER", 40)

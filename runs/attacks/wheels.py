@@ -79,6 +79,7 @@ def attempt(home: Path, python: str, wheel: str, choose) -> dict[str, object]:
     try_it(["spgnn", "check", "parts"])
     tests = 0
     if builds:
+        try_it(["spgnn", "doctor"])
         try_it(["spgnn", "train", "wordnet", "--epochs", 2, "--hidden", 16, "--out", "run"])
         try_it(["mpirun", "-n", 2, "spgnn", "train", "wordnet", "--epochs", 2, "--hidden", 16, "--out", "run-2"])
         shutil.copytree(ROOT / "tests", home / "tests"), shutil.copy(ROOT / "setup.cfg", home)

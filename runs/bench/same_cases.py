@@ -312,7 +312,8 @@ def make_inputs(folder: Path) -> dict[str, str]:
     save("labels", (rng.random((n, 6)) < 0.3).astype(np.int8))
     save("split", rng.integers(-1, 3, n).astype(np.int8))
     sp.save_npz(
-        folder / "sparse.npz", sp.random_array((600, 90), density=0.05, format="csr", dtype=np.float32, rng=rng)
+        folder / "sparse.npz",
+        sp.random_array((600, 90), density=0.05, format="csr", dtype=np.float32, random_state=rng),
     )
     save("rmat", rng.standard_normal((1 << 11, 24), dtype=np.float32))
     # Rows enough for another order of them (16,384 or more), nonzeros enough for tiles (a million, 24 per row).

@@ -203,7 +203,7 @@ def _product_error(device, threads: int = 0) -> float:
     from ..spmm.kernels.csr import LocalCSR
 
     rng = np.random.default_rng(0)
-    A = sp.csr_array(sp.random_array((200, 150), density=0.05, format="csr", rng=rng, dtype=np.float32))
+    A = sp.csr_array(sp.random_array((200, 150), density=0.05, format="csr", random_state=rng, dtype=np.float32))
     A.sort_indices()
     X = rng.standard_normal((150, 33)).astype(np.float32)
     got = (

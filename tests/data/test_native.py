@@ -43,7 +43,7 @@ def graphs(draw):
         "dense": rng.standard_normal((n, f)).astype(np.float32),
         "dense64": rng.standard_normal((n, f)),
         "fortran": np.asfortranarray(rng.standard_normal((n, f))),
-        "sparse": sp.random_array((n, f), density=0.4, format="csr", dtype=np.float32, rng=rng),
+        "sparse": sp.random_array((n, f), density=0.4, format="csr", dtype=np.float32, random_state=rng),
     }[kind]
     labels = {"none": None, "one": rng.integers(-1, 4, n), "many": rng.integers(0, 2, (n, 3)).astype(np.int8)}
     splits = {

@@ -86,7 +86,7 @@ def test_unequal_weights_of_two_directions_are_combined_or_equal_up_to_rounding(
 
 
 def test_of_a_matrix_with_other_widths_of_indices_the_reverse_is_the_same():
-    A = sp.csr_array(sp.random_array((30, 30), density=0.1, format="csr", rng=np.random.default_rng(0)))
+    A = sp.csr_array(sp.random_array((30, 30), density=0.1, format="csr", random_state=np.random.default_rng(0)))
     A.data[:] = A.data[0]
     wide = sp.csr_array((A.data, A.indices.astype(np.int64), A.indptr.astype(np.int64)), shape=A.shape)
     assert edges_of(symmetrised(wide)) == edges_of(symmetrised(A))

@@ -18,7 +18,7 @@ def blocks(seed):
     """A random matrix, up to 12 x 20, and bounds that cut its columns, some ranges empty."""
     rng = np.random.default_rng(seed)
     n, g, B = rng.integers(1, 13), rng.integers(0, 21), rng.integers(1, 7)
-    A = sp.random_array((n, g), density=rng.choice([0.05, 0.15, 0.4, 1.0]), rng=rng, format="csr")
+    A = sp.random_array((n, g), density=rng.choice([0.05, 0.15, 0.4, 1.0]), random_state=rng, format="csr")
     return sp.csr_array(A), np.sort(np.concatenate([[0, g], rng.integers(0, g + 1, B - 1)]))
 
 
@@ -61,7 +61,7 @@ def test_a_minimum_cover_is_as_small_as_a_maximum_matching_and_leaves_no_nonzero
 @pytest.mark.parametrize("seed", range(40))
 def test_no_minimum_cover_moves_fewer_nonzeros_or_has_more_columns(seed):
     rng = np.random.default_rng(seed)
-    block = sp.csr_array(sp.random_array((7, 6), density=rng.choice([0.1, 0.2, 0.4]), rng=rng, format="csr"))
+    block = sp.csr_array(sp.random_array((7, 6), density=rng.choice([0.1, 0.2, 0.4]), random_state=rng, format="csr"))
     found = minimum_covers(block, [0, 6])
     others = list(all_minimum_covers(block, int(found.sizes_B[0])))
     moved = [int((block.toarray() != 0)[:, ~columns].sum()) for _, columns in others]
@@ -88,7 +88,7 @@ def test_pairs_are_covered_as_their_blocks_are_one_by_one(k, edges):
 
 def test_covers_are_the_same_on_any_number_of_threads():
     rng = np.random.default_rng(0)
-    A = sp.csr_array(sp.random_array((300, 500), density=0.01, rng=rng, format="csr"))
+    A = sp.csr_array(sp.random_array((300, 500), density=0.01, random_state=rng, format="csr"))
     bounds = np.arange(0, 501, 20)
     one = minimum_covers(A, bounds, threads=1)
     for threads in (2, 3, 40):

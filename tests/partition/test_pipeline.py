@@ -25,7 +25,7 @@ def draw(folder: Path, n: int, n_edges: int, seed: int, sparse: bool = False) ->
     edges[0], edges[-1] = n - 1, edges[1]  # a self-loop of the largest id, and a duplicate
     edges.tofile(folder / "e.bin")
     if sparse:
-        sp.save_npz(folder / "X.npz", sp.random_array((n, 7), density=0.3, format="csr", rng=rng))
+        sp.save_npz(folder / "X.npz", sp.random_array((n, 7), density=0.3, format="csr", random_state=rng))
     else:
         np.save(
             folder / "X.npy",

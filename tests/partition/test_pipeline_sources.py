@@ -86,7 +86,7 @@ def test_owners_that_do_not_fit_leave_nothing(tmp_path, owner, error, message):
 
 
 def test_sparse_features_of_any_kind_are_taken(tmp_path):
-    X = sp.random_array((8, 5), density=0.5, rng=np.random.default_rng(0))
+    X = sp.random_array((8, 5), density=0.5, random_state=np.random.default_rng(0))
     part_to_folder(EDGES, 1, tmp_path / "parts", memory=MEMORY, features=sp.coo_array(X))
     np.testing.assert_array_equal(PartitionFolder(tmp_path / "parts").block(0).X_nF.toarray(), X.toarray())
 
@@ -110,7 +110,7 @@ def test_sparse_features_out_of_order_or_twice_are_summed_and_left_as_they_are(t
 
 @pytest.mark.parametrize("dtype", [">f4", ">f8", ">i4"])
 def test_sparse_features_of_the_other_byte_order_are_taken(tmp_path, dtype):
-    X = sp.random_array((8, 5), density=0.5, format="csr", rng=np.random.default_rng(0))
+    X = sp.random_array((8, 5), density=0.5, format="csr", random_state=np.random.default_rng(0))
     X.data = (8 * X.data).astype(dtype)
     part_to_folder(EDGES, 1, tmp_path / "parts", memory=MEMORY, features=X)
     np.testing.assert_array_equal(PartitionFolder(tmp_path / "parts").block(0).X_nF.toarray(), X.toarray())

@@ -25,7 +25,7 @@ def isa(request, monkeypatch):
 
 def blocks(n=23, c=40, cut=13, dtype=torch.float64, seed=0):
     """A pattern with an empty row and an empty column, whole and as two blocks of columns."""
-    A = sp.random_array((n, c), density=0.3, format="lil", rng=np.random.default_rng(seed))
+    A = sp.random_array((n, c), density=0.3, format="lil", random_state=np.random.default_rng(seed))
     A[4], A[:, 7] = 0, 0
     A[2, :] = 1
     A = A.tocsr()

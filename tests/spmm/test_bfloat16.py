@@ -32,7 +32,9 @@ def value(bits) -> np.ndarray:
 
 
 def random_csr(n, m, density=0.4, seed=0):
-    A = sp.random_array((n, m), density=density, format="csr", dtype=np.float32, rng=np.random.default_rng(seed))
+    A = sp.random_array(
+        (n, m), density=density, format="csr", dtype=np.float32, random_state=np.random.default_rng(seed)
+    )
     A.sort_indices()
     return A
 

@@ -130,7 +130,7 @@ def test_set_up_makes_the_product_that_is_cached():
 
 def graph_of(widths, n_labels=0):
     rng = np.random.default_rng(0)
-    A = sp.csr_array(sp.random_array((N, N), density=0.002, format="csr", rng=rng, dtype=np.float32))
+    A = sp.csr_array(sp.random_array((N, N), density=0.002, format="csr", random_state=rng, dtype=np.float32))
     A.data[:] = 1
     X, y = rng.standard_normal((N, widths[0]), dtype=np.float32), rng.integers(0, widths[-1], N)
     y[0] = widths[-1] - 1
@@ -216,7 +216,7 @@ def watched(dgraph, model):
 @pytest.mark.parametrize("name", ["chains", "norm and residual", "two products in a layer", "a residual of its own"])
 def test_torchs_own_tensors_are_those_of_real_steps(name):
     rng, width = np.random.default_rng(0), 6
-    A = sp.csr_array(sp.random_array((N, N), density=0.001, format="csr", rng=rng, dtype=np.float32))
+    A = sp.csr_array(sp.random_array((N, N), density=0.001, format="csr", random_state=rng, dtype=np.float32))
     A.data[:] = 1
     graph = Graph(
         A, X=rng.standard_normal((N, width), dtype=np.float32), y=rng.integers(0, 3, N), split=np.zeros(N, np.int8)

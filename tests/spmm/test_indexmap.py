@@ -15,7 +15,9 @@ def blocks(seed):
     N, P = int(rng.integers(1, 60)), int(rng.integers(1, 6))
     owner_N = rng.integers(0, P, N)
     A = sp.csr_array(
-        sp.random_array((N, N), density=float(rng.choice([0, 0.02, 0.1, 0.5])), format="csr", rng=rng, dtype=np.float32)
+        sp.random_array(
+            (N, N), density=float(rng.choice([0, 0.02, 0.1, 0.5])), format="csr", random_state=rng, dtype=np.float32
+        )
     )
     A.data[::3] = 0  # stored zeros stay
     for rank in range(P + 1):
@@ -54,7 +56,7 @@ def test_a_column_that_is_neither_own_nor_ghost_is_a_fault_of_the_program():
 def test_nonzeros_of_two_matrices_stand_merged():
     for seed in range(40):
         rng = np.random.default_rng(seed)
-        whole = sp.csr_array(sp.random_array((7, 9), density=0.4, format="csr", rng=rng))
+        whole = sp.csr_array(sp.random_array((7, 9), density=0.4, format="csr", random_state=rng))
         whole.data[::4] = 0
         is_one, width = rng.random(whole.nnz) < rng.choice([0, 0.5, 1]), whole.shape[1]
         halves = [select_entries(whole, mask, whole.indices, width) for mask in (is_one, ~is_one)]

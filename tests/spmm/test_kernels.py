@@ -20,7 +20,7 @@ def tolerance(dtype):
 
 
 def random_csr(n, m, density, dtype, seed=0):
-    A = sp.random_array((n, m), density=density, format="csr", dtype=dtype, rng=np.random.default_rng(seed))
+    A = sp.random_array((n, m), density=density, format="csr", dtype=dtype, random_state=np.random.default_rng(seed))
     A.sort_indices()
     return A
 

@@ -40,7 +40,7 @@ def test_slices_are_for_small_matrices_with_long_rows_and_wide_X():
 )
 def test_slices_give_the_bits_of_one_pass(small, monkeypatch, X_type, out_type, is_weighted, threads):
     rng, X_type, out_type = np.random.default_rng(0), getattr(torch, X_type), getattr(torch, out_type)
-    A = sp.csr_array(sp.random_array((300, 400), density=0.05, format="csr", rng=rng))
+    A = sp.csr_array(sp.random_array((300, 400), density=0.05, format="csr", random_state=rng))
     A.data = A.data if is_weighted else np.ones_like(A.data)
     block = LocalCSR(A, X_type, threads)
     sums = torch.float64 if X_type == torch.float64 else torch.float32

@@ -41,7 +41,9 @@ def vars_of(csr):
 
 def large(n=6000, degree=13):
     """A subgraph of 6,000 nodes and about 80,000 nonzeros."""
-    A = sp.random_array((n, n), density=degree / n, format="csr", rng=np.random.default_rng(0), dtype=np.float32)
+    A = sp.random_array(
+        (n, n), density=degree / n, format="csr", random_state=np.random.default_rng(0), dtype=np.float32
+    )
     order = np.argsort(A.indices, kind="stable").astype(np.int64)
     T = sp.csr_array(A.T)
     flipped = T.indptr.astype(np.int64), T.indices.astype(np.int32), order

@@ -1,7 +1,5 @@
 """Slow, plain versions of the streaming partitioners, with the tie rules of the fast ones."""
 
-import math
-
 M64 = 2**64 - 1
 
 
@@ -91,63 +89,6 @@ def spring(edges, n, k, balance, threshold=0.1, online=False, degrees=None):
         if owner[v] < 0:
             place([v], least())
     return owner, before, after
-
-
-class Sketch:
-    def __init__(self):
-        self.slots, self.own = [[0, 0] for _ in range(4)], 0  # [part, count]
-
-    def see(self, p, owner):
-        slot = next((slot for slot in self.slots if slot[1] and slot[0] == p), None)
-        least = min(self.slots, key=lambda slot: slot[1])
-        if p == owner:
-            self.own += 1
-        elif slot:
-            slot[1] += 1
-        elif least[1] == 0:
-            least[:] = [p, 1]
-        else:
-            for slot in self.slots:
-                slot[1] -= 1
-        if 65535 in (self.own, *(count for _, count in self.slots)):
-            self.own //= 2
-            for slot in self.slots:
-                slot[1] //= 2
-
-
-def refine(edges, n, k, owner, limits, final_cap):
-    """spring+ from owner: limits[t] = (cap, price) of round t. Returns owner, nodes moved in each round."""
-    d, owner = degrees_of(edges, n), list(owner)
-    load = [owner.count(p) for p in range(k)]
-    moved = []
-    for cap, price in limits:
-        sketches, left, moves = [Sketch() for _ in range(n)], list(d), 0
-        for u, v in edges:
-            if u == v:
-                continue
-            of_u, of_v = owner[u], owner[v]
-            sketches[u].see(of_v, of_u)
-            sketches[v].see(of_u, of_v)
-            for w in (u, v):
-                left[w] -= 1
-                if left[w]:
-                    continue
-                sketch = sketches[w]
-                total = sketch.own + sum(count for _, count in sketch.slots)
-                paid = lambda p: math.trunc(total * price * (load[p] * k * 1024 // n - 1024) / 1024)
-                scores = [(1024 * n - paid(p), -p) for p, n in sketch.slots if n and load[p] < cap]
-                if scores and (load[owner[w]] > cap or max(scores)[0] > 1024 * sketch.own - paid(owner[w])):
-                    load[owner[w]] -= 1
-                    owner[w] = -max(scores)[1]
-                    load[owner[w]] += 1
-                    moves += 1
-        moved.append(moves)
-    for v in range(n):
-        if load[owner[v]] > final_cap:
-            load[owner[v]] -= 1
-            owner[v] = load.index(min(load))
-            load[owner[v]] += 1
-    return owner, moved
 
 
 def targets(replicas, n, k, seed):

@@ -358,7 +358,7 @@ def test_seeds_and_balances_of_any_kind_of_number_are_taken_and_others_refused(m
 
 
 @pytest.mark.parametrize(("method", "option", "value"), [
-    ("spring", "threshold", 0.25), ("spring+", "threshold", 2), ("spring+", "rounds", 3), ("hdrf", "weight", 2), ("2psl", "capacity", 1.5), ("volume", "effort", 0.5), ("volume", "effort", 1), ("entropy", "c", 4),
+    ("spring", "threshold", 0.25), ("spring", "threshold", 2), ("spring+", "rounds", 3), ("hdrf", "weight", 2), ("2psl", "capacity", 1.5), ("volume", "effort", 0.5), ("volume", "effort", 1), ("entropy", "c", 4),
 ])  # fmt: skip
 def test_options_of_any_kind_of_number_are_taken(method, option, value):
     graph = load_graph("sbm:n=60,classes=3")

@@ -13,10 +13,9 @@ class Multilevel {
     // Parts have at most cap of the graph's nodes where vertices are small enough.
     Multilevel(int64_t k, int64_t cap, uint64_t seed) : k_(k), cap_(cap), drawn_(hash(seed, 0)), load_(k), price_(k) {}
 
-    // The part of each vertex.
-    Large<uint16_t> run(Level&& finest) {
-        for (int64_t v = 0; v < finest.vertices(); ++v) total_ += finest.size_of(v);
-        total_ = std::max<int64_t>(total_, 1);
+    // The part of each vertex. nodes: of the graph, those of no vertex included; entries: of the graph.
+    Large<uint16_t> run(Level&& finest, int64_t nodes, int64_t entries) {
+        total_ = std::max<int64_t>(nodes, 1);
         std::vector<Level> levels;
         std::vector<Large<Id>> cluster;
         levels.push_back(std::move(finest));
@@ -29,7 +28,7 @@ class Multilevel {
             cluster.push_back(std::move(of));
             levels.push_back(std::move(coarse));
         }
-        Large<uint16_t> part = first(levels.back(), int64_t(levels[0].to.size()));
+        Large<uint16_t> part = first(levels.back(), entries);
         int64_t noise = NOISE * 2 / 5;
         for (size_t l = cluster.size(); l-- > 0; noise = noise * 7 / 10) {
             levels.pop_back();
@@ -41,55 +40,22 @@ class Multilevel {
             for (int s = 0; s < sweeps; ++s) {
                 const int64_t left = std::max(0, sweeps - 2 - s);
                 const int64_t limit = l || left ? cap_ * (102 + 5 * left / (sweeps - 2)) / 100 : cap_;
-                sweep(levels[l], part, limit, noise * left / (sweeps - 2));
+                sweep(levels[l], 0, part, limit, noise * left / (sweeps - 2));
             }
         }
         return part;
     }
 
-  private:
-    static constexpr int64_t LEAST = 60, SHARE = 14;  // coarsest vertices, and the smallest clusters of all, a part
-    static constexpr double GROWTH = 12;              // of the largest cluster, from level to level
-    static constexpr int TRIES = 8, FIRST_SWEEPS = 30, SWEEPS = 4, LAST_SWEEPS = 3, BLOCK = 64;
-    static constexpr int64_t NOISE = 230, PRICE = 512;  // of a vertex's edges, and of a part of 2 N/k, in 1/1024
-
-    int64_t k_, cap_, total_ = 0;
-    uint64_t drawn_;
-    std::vector<int64_t> load_, price_;  // of each part: nodes; what the edges of a vertex pay there, in 1/1024
-    Large<Id> gain_, touched_;
-
-    uint64_t draw() { return hashed(drawn_++); }
-
-    void set_load(int64_t p, int64_t load) {
-        load_[p] = load;
-        price_[p] = std::max(PRICE * (load * k_ - total_) / total_, -PRICE * 3 / 10);
-    }
-
-    // Vertices by rising degree, ties by id.
-    static Large<Id> by_degree(const Level& level) {
-        constexpr Id MOST = 1024;
-        const int64_t n = level.vertices();
-        std::vector<Id> at(MOST + 1);
-        Large<Id> order(n);
-        const auto key = [&](int64_t v) { return std::min(level.start[v + 1] - level.start[v], MOST - 1); };
-        for (int64_t v = 0; v < n; ++v) ++at[key(v) + 1];
-        std::partial_sum(at.begin(), at.end(), at.begin());
-        for (int64_t v = 0; v < n; ++v) order[at[key(v)]++] = Id(v);
-        return order;
-    }
-
     // One round of label propagation: a vertex joins the cluster, of at most `most` nodes, to which it has most edges.
-    Large<Id> clusters(const Level& level, int64_t most) {
+    // The level has the vertices from `first` on, `of` and `size` all.
+    void join(const Level& level, int64_t first, Large<Id>& of, Large<Id>& size, int64_t most) {
         const int64_t n = level.vertices();
-        Large<Id> of(n), size(level.size);
-        std::iota(of.begin(), of.end(), Id(0));
-        if (size.empty()) size.assign(n, 1);
-        gain_.assign(n, 0);
+        gain_.resize(of.size());
         const Large<Id> order = by_degree(level);
         const uint64_t drawn = draw();
         for (int64_t i = 0; i < n; ++i) {
             if (i + 8 < n) __builtin_prefetch(&level.to[level.start[order[i + 8]]]);
-            const Id v = order[i], mine = of[v], nodes = level.size_of(v);
+            const Id v = order[i], mine = of[first + v], nodes = level.size_of(v);
             touched_.clear();
             for (Id e = level.start[v]; e < level.start[v + 1]; ++e) {
                 const Id c = of[level.to[e]];
@@ -106,8 +72,102 @@ class Multilevel {
             if (best == mine) continue;
             size[mine] -= nodes;
             size[best] += nodes;
-            of[v] = best;
+            of[first + v] = best;
         }
+    }
+
+    // Each vertex, in blocks of random order, goes to the part of its neighbours with the most edges + noise - price of
+    // those with room; out of a part above the limit to any with room. noise: in 1/1024 of its edges.
+    // The level has the vertices from `first` on, part all.
+    void sweep(const Level& level, int64_t first, Large<uint16_t>& part, int64_t limit, int64_t noise) {
+        const int64_t n = level.vertices();
+        std::vector<Id> count(k_);
+        std::vector<uint16_t> near;
+        for (Id block : shuffled((n + BLOCK - 1) / BLOCK))
+            for (int64_t v = int64_t(block) * BLOCK; v < std::min(n, int64_t(block + 1) * BLOCK); ++v) {
+                const uint16_t mine = part[first + v];
+                int64_t edges = 0;
+                near.clear();
+                for (Id e = level.start[v]; e < level.start[v + 1]; ++e) {
+                    const uint16_t p = part[level.to[e]];
+                    const Id weight = level.weight.empty() ? 1 : level.weight[e];
+                    if (count[p] == 0) near.push_back(p);
+                    count[p] += weight;
+                    edges += weight;
+                }
+                const bool is_above = load_[mine] > limit;
+                if (is_above) near.push_back(uint16_t(std::min_element(load_.begin(), load_.end()) - load_.begin()));
+                const bool is_inner = near.size() == 1 && near[0] == mine;
+                uint16_t best = mine;
+                if (!is_inner) best = best_of(near, count, mine, edges, noise, {limit, is_above, level.size_of(v)});
+                for (uint16_t p : near) count[p] = 0;
+                if (best == mine) continue;
+                set_load(mine, load_[mine] - level.size_of(v));
+                set_load(best, load_[best] + level.size_of(v));
+                part[first + v] = best;
+            }
+    }
+
+    void forget() { Large<Id>().swap(gain_); }
+
+    // Begin moves of single nodes from these parts.
+    void set_loads(const Large<uint16_t>& part) {
+        least_price_ = 0;
+        total_ = std::max<int64_t>(int64_t(part.size()), 1);
+        std::fill(load_.begin(), load_.end(), 0);
+        for (uint16_t p : part) ++load_[p];
+        for (int64_t p = 0; p < k_; ++p) set_load(p, load_[p]);
+    }
+
+    // Nodes of parts that are above cap go to the least loaded part, lowest ids first.
+    void owners(const Large<uint16_t>& part, int32_t* owner) {
+        for (size_t v = 0; v < part.size(); ++v) {
+            owner[v] = part[v];
+            if (load_[owner[v]] <= cap_) continue;
+            --load_[owner[v]];
+            owner[v] = int32_t(std::min_element(load_.begin(), load_.end()) - load_.begin());
+            ++load_[owner[v]];
+        }
+    }
+
+  private:
+    static constexpr int64_t LEAST = 60, SHARE = 14;  // coarsest vertices, and the smallest clusters of all, a part
+    static constexpr double GROWTH = 12;              // of the largest cluster, from level to level
+    static constexpr int TRIES = 9, FIRST_SWEEPS = 30, SWEEPS = 4, LAST_SWEEPS = 3, BLOCK = 64;
+    static constexpr int64_t NOISE = 230, PRICE = 512, LEAST_PRICE = -154,
+                             HUBS = 20;  // of a vertex's edges, and of a part of 2 N/k, in 1/1024
+
+    int64_t k_, cap_, total_ = 0, least_price_ = LEAST_PRICE;
+    uint64_t drawn_;
+    std::vector<int64_t> load_, price_;  // of each part: nodes; what the edges of a vertex pay there, in 1/1024
+    Large<Id> gain_, touched_;
+
+    uint64_t draw() { return hashed(drawn_++); }
+
+    void set_load(int64_t p, int64_t load) {
+        load_[p] = load;
+        price_[p] = std::max(PRICE * (load * k_ - total_) / total_, least_price_);
+    }
+
+    // Vertices by rising degree, ties by id.
+    static Large<Id> by_degree(const Level& level) {
+        constexpr Id MOST = 1024;
+        const int64_t n = level.vertices();
+        std::vector<Id> at(MOST + 1);
+        Large<Id> order(n);
+        const auto key = [&](int64_t v) { return std::min(level.start[v + 1] - level.start[v], MOST - 1); };
+        for (int64_t v = 0; v < n; ++v) ++at[key(v) + 1];
+        std::partial_sum(at.begin(), at.end(), at.begin());
+        for (int64_t v = 0; v < n; ++v) order[at[key(v)]++] = Id(v);
+        return order;
+    }
+
+    Large<Id> clusters(const Level& level, int64_t most) {
+        const int64_t n = level.vertices();
+        Large<Id> of(n), size(level.size);
+        std::iota(of.begin(), of.end(), Id(0));
+        if (size.empty()) size.assign(n, 1);
+        join(level, 0, of, size, most);
         return of;
     }
 
@@ -148,28 +208,34 @@ class Multilevel {
         return coarse;
     }
 
-    // The best of some tries for the coarsest level, by edges between parts; parts above cap count first.
+    // The best of some tries for the coarsest level, by edges between parts; parts above cap count first. A start from
+    // hubs, whose dense core may share a part that costs nothing up to N/k nodes, must be better by a share of 1/HUBS.
     Large<uint16_t> first(const Level& level, int64_t entries) {
         const int64_t cost = std::max<int64_t>(1, FIRST_SWEEPS * int64_t(level.to.size()));
-        const int tries = int(std::clamp<int64_t>(4 * entries / cost, 2, TRIES));
+        const int tries = int(std::clamp<int64_t>(4 * entries / cost, 3, TRIES));
         Large<uint16_t> part, best;
         std::vector<int64_t> best_load;
+        int64_t best_price = 0;
         std::pair<int64_t, int64_t> least{std::numeric_limits<int64_t>::max(), 0};
         for (int t = 0; t < tries; ++t) {
-            t % 2 ? cut_in_order(level, part) : grow(level, part);
-            const int64_t noise = t % 4 < 2 ? NOISE : NOISE * 3 / 10;
+            const bool from_hubs = t % 3 == 2;
+            least_price_ = from_hubs ? 0 : LEAST_PRICE;
+            t % 3 == 1 ? cut_in_order(level, part) : grow(level, part, from_hubs);
+            const int64_t noise = t % 4 < 2 && !from_hubs ? NOISE : NOISE * 3 / 10;
             for (int s = 0; s < FIRST_SWEEPS + 2; ++s) {
                 const int64_t left = std::max(0, FIRST_SWEEPS - 3 - s);
                 const int64_t limit = s < FIRST_SWEEPS ? cap_ * (102 + left) / 100 : cap_;
-                sweep(level, part, limit, noise * left / (FIRST_SWEEPS - 3));
+                sweep(level, 0, part, limit, noise * left / (FIRST_SWEEPS - 3));
             }
             std::pair<int64_t, int64_t> found{0, 0};
             for (int64_t load : load_) found.first += std::max<int64_t>(0, load - cap_ * 103 / 100);
             for (int64_t v = 0; v < level.vertices(); ++v)
                 for (Id e = level.start[v]; e < level.start[v + 1]; ++e)
                     if (part[v] != part[level.to[e]]) found.second += level.weight.empty() ? 1 : level.weight[e];
-            if (found < least) least = found, best = part, best_load = load_;
+            if (from_hubs) found.second += found.second / HUBS;
+            if (found < least) least = found, best = part, best_load = load_, best_price = least_price_;
         }
+        least_price_ = best_price;
         for (int64_t p = 0; p < k_; ++p) set_load(p, best_load[p]);
         return best;
     }
@@ -211,16 +277,18 @@ class Multilevel {
         for (int64_t p = 0; p < k_; ++p) set_load(p, load_[p]);
     }
 
-    // Part after part takes the vertex that has most of its edges in it; the last has what is left.
-    void grow(const Level& level, Large<uint16_t>& part) {
+    // Part after part takes the vertex that has most of its edges in it; the last has what is left. From hubs: the
+    // vertex with most edges in it, from the one with most edges on, so that the nodes of a dense core share a part.
+    void grow(const Level& level, Large<uint16_t>& part, bool from_hubs) {
         const int64_t n = level.vertices();
         part.assign(n, uint16_t(k_ - 1));
         std::vector<bool> is_in(n);
-        const Large<Id> order = shuffled(n);
+        Large<Id> order = shuffled(n);
         Large<uint64_t> inside(n), edges(n);
         for (int64_t v = 0; v < n; ++v)
             for (Id e = level.start[v]; e < level.start[v + 1]; ++e)
                 edges[v] += level.weight.empty() ? 1 : level.weight[e];
+        if (from_hubs) std::sort(order.begin(), order.end(), [&](Id a, Id b) { return edges[a] > edges[b]; });
         int64_t left = total_;
         size_t next = 0;
         for (int64_t p = 0; p < k_ - 1; ++p) {
@@ -239,44 +307,13 @@ class Multilevel {
                     const Id u = level.to[e];
                     if (is_in[u]) continue;
                     inside[u] += level.weight.empty() ? 1 : level.weight[e];
-                    queue.push({(inside[u] << 20) / edges[u], u});
+                    queue.push({from_hubs ? inside[u] : (inside[u] << 20) / edges[u], u});
                 }
             }
             left -= load;
             set_load(p, load);
         }
         set_load(k_ - 1, left);
-    }
-
-    // Each vertex, in blocks of random order, goes to the part of its neighbours with the most edges + noise - price of
-    // those with room; out of a part above the limit to any with room. noise: in 1/1024 of its edges.
-    void sweep(const Level& level, Large<uint16_t>& part, int64_t limit, int64_t noise) {
-        const int64_t n = level.vertices();
-        std::vector<Id> count(k_);
-        std::vector<uint16_t> near;
-        for (Id block : shuffled((n + BLOCK - 1) / BLOCK))
-            for (int64_t v = int64_t(block) * BLOCK; v < std::min(n, int64_t(block + 1) * BLOCK); ++v) {
-                const uint16_t mine = part[v];
-                int64_t edges = 0;
-                near.clear();
-                for (Id e = level.start[v]; e < level.start[v + 1]; ++e) {
-                    const uint16_t p = part[level.to[e]];
-                    const Id weight = level.weight.empty() ? 1 : level.weight[e];
-                    if (count[p] == 0) near.push_back(p);
-                    count[p] += weight;
-                    edges += weight;
-                }
-                const bool is_above = load_[mine] > limit;
-                if (is_above) near.push_back(uint16_t(std::min_element(load_.begin(), load_.end()) - load_.begin()));
-                const bool is_inner = near.size() == 1 && near[0] == mine;
-                uint16_t best = mine;
-                if (!is_inner) best = best_of(near, count, mine, edges, noise, {limit, is_above, level.size_of(v)});
-                for (uint16_t p : near) count[p] = 0;
-                if (best == mine) continue;
-                set_load(mine, load_[mine] - level.size_of(v));
-                set_load(best, load_[best] + level.size_of(v));
-                part[v] = best;
-            }
     }
 
     struct Room {

@@ -1,9 +1,9 @@
-"""spring: clusters of an edge stream, merged by richest neighbour. spring+: levels of what can be held, then moves.
+"""spring: clusters of an edge stream, merged by richest neighbour. spring+: levels of what can be held, block by block.
 
-Shapes: N nodes, E edges, k parts. Memory: while clustering 20 bytes per node and 8 per founded
-cluster; afterwards 12 per node and 4 per nonempty cluster; while refining 32 per node; held_bytes for what is held.
-Sources: SDT-GNN, Algorithm 1; Hollocou et al. 2017; Meyerhenke, Sanders & Schulz 2014; a graph that is held is the
-buffer of BuffCut (Baumgärtner et al. 2026) with all nodes in it. The balance is of nodes, as in SDT-GNN.
+Shapes: N nodes, E edges, k parts. Memory of spring: while clustering 20 bytes per node and 8 per founded cluster;
+afterwards 12 per node and 4 per nonempty cluster. Memory of spring+: held_bytes.
+Sources: SDT-GNN, Algorithm 1; Hollocou et al. 2017; Meyerhenke, Sanders & Schulz 2014. The balance is of nodes, as in
+SDT-GNN.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from . import _stream
 from .edge_passes import StreamPasses
 from .registry import builtin
 
-THRESHOLD, FINE = 0.1, 0.03  # of the volume over k: from the published code, as the paper does not give it
+THRESHOLD = 0.1  # of the volume over k: from the published code, as the paper does not give it
 HELD, NODE_BYTES = 40 << 20, 40  # bytes that spring+ may use, in all or per node
 VERTEX_BYTES, ENTRY_BYTES, PAIR_BYTES, LEAST_PAIRS = 28, 12, 32, 1 << 16  # of a graph that is held and its levels
 MOST_ENTRIES = 2**32 - 2  # their places have 32 bits
-PRICE = 205  # of a part of 2 N/k nodes, in 1/1024 of a node's edges
+BLOCKS, BLOCK_BYTES, LEAST_ENTRIES = 8, 22, 1 << 16  # blocks of a round; bytes per node beside a block's neighbours
+JOIN = (0.02, 0.07)  # of N/k: nodes of a cluster, round by round
+SWEEPS, NOISE, MORE = 3, 90, 0.05  # of a block; 1/1024 of a node's edges and share of cap, both in the first round
 
 
 @builtin("spring")
@@ -52,55 +54,56 @@ def spring(
 
 
 @builtin("spring+")
-def spring_plus(
-    passes: StreamPasses, k: int, *, seed: int, balance: float, threshold: float = FINE, rounds: int = 6,
-) -> tuple[np.ndarray, dict]:  # fmt: skip
-    """Hold the graph, or spring's clusters as a graph, and part it in levels; then move nodes in `rounds` passes.
+def spring_plus(passes: StreamPasses, k: int, *, seed: int, balance: float, rounds: int = 2) -> tuple[np.ndarray, dict]:
+    """Hold the graph and part it in levels; a larger one in blocks of nodes, held with their neighbours in turn.
 
-    A graph of few edges is held as it is, whatever the order of its stream, and needs no rounds. Of another the clusters
-    are held, and the pairs of them with most edges; a node then moves where most of its neighbours are, by a sketch of
-    their parts. HELD bytes are used, or NODE_BYTES per node if that is more, whatever the number of edges is.
+    A graph of few edges is held as it is, whatever the order of its stream, and needs no rounds. Of another each block
+    takes a pass, in which its nodes join clusters. The clusters are held as a graph, with the pairs of most edges, and
+    parted; then `rounds` times the nodes of each block move to most of their neighbours. A round has about BLOCKS
+    blocks: if that is too few for all neighbours, nodes of many hold a sample. HELD bytes are used, or NODE_BYTES per
+    node if that is more, whatever the number of edges is.
     """
     check_integer("rounds", rounds, 0)
-    threshold = _checked(threshold)
     degrees_N = passes.degrees()
-    cap = node_cap(passes.n_nodes, k, balance)
-    held = _held(passes, degrees_N)
+    cap, entries = node_cap(passes.n_nodes, k, balance), int(degrees_N.sum(dtype=np.int64))
+    held = _held(passes, degrees_N, entries)
     if held is not None:
-        return held.partition(k, cap, seed), {"moved": []}
-    held, sizes = _cluster_graph(passes, degrees_N, k, threshold)
-    owner_N = held.partition(k, cap, seed)
-    del held
-    refine = _stream.Refine(degrees_N, owner_N, k)
-    del degrees_N, owner_N
-    moved = []
-    for _ in range(rounds):
-        refine.begin(cap, PRICE)
-        passes.run("refine", refine.add)
-        moved.append(refine.moved)
-    return refine.owners(cap), {"clusters": sizes, "moved": moved}
+        return held.partition(k, cap, seed, entries), {}
+    room = (held_bytes(passes.n_nodes) - BLOCK_BYTES * passes.n_nodes) // 4
+    blocks = _stream.Blocks(degrees_N, min(max(room, LEAST_ENTRIES), MOST_ENTRIES), BLOCKS, k, cap, seed)
+    del degrees_N
+    for share in JOIN:
+        while blocks.next():
+            passes.run("join", blocks.add)
+            blocks.join(max(2, int(share * passes.n_nodes / k)))
+    number_N, count = blocks.clusters()
+    clusters = _cluster_graph(passes, number_N, count)
+    blocks.start(clusters.partition(k, cap, seed, entries), k)
+    del clusters, number_N
+    for left in range(rounds - 1, -1, -1):
+        left /= max(rounds - 1, 1)
+        while blocks.next():
+            passes.run("move", blocks.add)
+            blocks.move(SWEEPS, int(cap * (1 + MORE * left)), int(NOISE * left))
+    return blocks.owners(), {"clusters": count}
 
 
-def _held(passes: StreamPasses, degrees_N: np.ndarray):
+def _cluster_graph(passes: StreamPasses, number_N: np.ndarray, count: int):
+    """Return the graph of `count` clusters, with as many pairs of them as fit."""
+    room = held_bytes(passes.n_nodes) - 8 * passes.n_nodes - VERTEX_BYTES * count
+    graph = _stream.ClusterGraph(number_N, count, min(max(room // PAIR_BYTES, LEAST_PAIRS), MOST_ENTRIES // 2))
+    passes.run("contract", graph.add)
+    return graph
+
+
+def _held(passes: StreamPasses, degrees_N: np.ndarray, entries: int):
     """Return the graph of the stream, or None if it does not fit; copies of an edge take room until all are seen."""
     room = held_bytes(passes.n_nodes)
-    entries = int(degrees_N.sum(dtype=np.int64))
     if 8 * passes.n_nodes + 4 * entries > room or entries > MOST_ENTRIES:
         return None
     held = _stream.Held(degrees_N)
     passes.run("hold", held.add)
     return held if VERTEX_BYTES * passes.n_nodes + ENTRY_BYTES * held.finish() <= room else None
-
-
-def _cluster_graph(passes: StreamPasses, degrees_N: np.ndarray, k: int, threshold: float):
-    """Return the graph of spring's clusters, with as many pairs of them as fit, and the sizes of the clusters."""
-    clusters = _clusters(passes, degrees_N, k, threshold)
-    number_N = clusters.clusters()
-    sizes, _ = clusters.sizes()
-    room = held_bytes(passes.n_nodes) - 8 * passes.n_nodes - VERTEX_BYTES * len(sizes)
-    graph = _stream.ClusterGraph(number_N, len(sizes), min(max(room // PAIR_BYTES, LEAST_PAIRS), MOST_ENTRIES // 2))
-    passes.run("contract", graph.add)
-    return graph, sizes
 
 
 def node_cap(n_nodes: int, k: int, balance: float) -> int:

@@ -6,9 +6,8 @@
 
 #include "../../native/arrays.h"
 #include "bind.h"
-#include "multilevel.h"
+#include "blocks.h"
 #include "numbering.h"
-#include "refine.h"
 #include "spring.h"
 #include "vertexcut.h"
 
@@ -50,15 +49,15 @@ void partition_in_levels(Class& type) {
     add_pass(type);
     type.def(
         "partition",
-        [](T& self, int64_t k, int64_t cap, uint64_t seed) {
+        [](T& self, int64_t k, int64_t cap, uint64_t seed, int64_t entries) {
             check_parts(k);
             py::array_t<int32_t> owner(self.nodes());
             int32_t* out = owner.mutable_data();
             py::gil_scoped_release free;
-            self.owners(Multilevel(k, cap, seed).run(self.take()), k, out);
+            self.owners(Multilevel(k, cap, seed).run(self.take(), self.nodes(), entries), k, out);
             return owner;
         },
-        py::arg("k"), py::arg("cap"), py::arg("seed"));
+        py::arg("k"), py::arg("cap"), py::arg("seed"), py::arg("entries"));
 }
 
 void define_held(py::module_& m) {
@@ -78,6 +77,38 @@ void define_held(py::module_& m) {
                  }),
                  py::arg("cluster"), py::arg("count"), py::arg("most"), py::keep_alive<1, 2>());
     partition_in_levels(clusters);
+
+    auto blocks = py::class_<Blocks>(m, "Blocks");
+    blocks.def(
+        py::init(
+            [](const Array<uint32_t>& degrees, int64_t entries, int64_t most, int64_t k, int64_t cap, uint64_t seed) {
+                require(degrees.ndim() == 1, "degrees must be a vector");
+                check_parts(k);
+                return std::make_unique<Blocks>(degrees.data(), int64_t(degrees.size()), entries, most, k, cap, seed);
+            }),
+        py::arg("degrees"), py::arg("entries"), py::arg("most"), py::arg("k"), py::arg("cap"), py::arg("seed"));
+    add_pass(blocks);
+    const py::call_guard<py::gil_scoped_release> free;
+    blocks.def("next", &Blocks::next, free);
+    blocks.def("join", &Blocks::join, py::arg("most"), free);
+    blocks.def("move", &Blocks::move, py::arg("sweeps"), py::arg("limit"), py::arg("noise"), free);
+    blocks.def("clusters", [](Blocks& self) {
+        py::array_t<int32_t> number(self.nodes());
+        const int64_t count = self.clusters(number.mutable_data());
+        return py::make_tuple(number, count);
+    });
+    blocks.def(
+        "start",
+        [](Blocks& self, const Array<int32_t>& owner, int64_t k) {
+            check_size(owner, self.nodes());
+            self.start(owner.data(), k);
+        },
+        py::arg("owner"), py::arg("k"));
+    blocks.def("owners", [](Blocks& self) {
+        py::array_t<int32_t> owner(self.nodes());
+        self.owners(owner.mutable_data());
+        return owner;
+    });
 }
 
 void define_spring(py::module_& m) {
@@ -125,24 +156,6 @@ void define_spring(py::module_& m) {
     spring.def("sizes", [](const Spring& self) {
         return py::make_tuple(array_of(self.sizes_before), array_of(self.sizes_after));
     });
-
-    auto refine = py::class_<Refine>(m, "Refine");
-    refine.def(py::init([](const Array<uint32_t>& degrees, const Array<int32_t>& owner, int64_t k) {
-                   check_parts(k);
-                   check_size(degrees, owner.size());
-                   return std::make_unique<Refine>(degrees.data(), owner.data(), int64_t(owner.size()), k);
-               }),
-               py::arg("degrees"), py::arg("owner"), py::arg("k"));
-    add_pass(refine);
-    refine.def("begin", &Refine::begin, py::arg("cap"), py::arg("price")).def_readonly("moved", &Refine::moved);
-    refine.def(
-        "owners",
-        [](Refine& self, int64_t cap) {
-            py::array_t<int32_t> owner(self.nodes());
-            self.owners(cap, owner.mutable_data());
-            return owner;
-        },
-        py::arg("cap"));
 }
 
 void define_cuts(py::module_& m) {

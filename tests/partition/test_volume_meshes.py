@@ -55,7 +55,7 @@ def test_where_few_rows_travel_the_start_is_refined_twice(mesh, refined, monkeyp
     monkeypatch.setattr(volume, "SMALL", mesh.nnz - 1)
     part_graph(mesh, K, "volume", start="metis", minimise="largest")
     assert len(refined) == 4, "on a large graph these rows are many"
-    monkeypatch.setattr(volume, "FEW", share + 0.01)
+    monkeypatch.setattr(volume, "FEW", 2 * share)
     part_graph(mesh, K, "volume", start="metis", minimise="largest")
     assert len(refined) == 6
 
@@ -78,10 +78,20 @@ def test_a_small_graph_is_also_refined_less_evenly_for_time(mesh, refined, monke
 def test_for_time_no_more_rows_are_sent_than_by_the_first_start():
     graph = load_graph("rmat:scale=9,degree=2,seed=0")
     start, time, largest = (
-        part_graph(graph, 16, method, **options).metrics["total_rows"]
-        for method, options in (("metis", {}), ("volume", {}), ("volume", {"minimise": "largest"}))
+        part_graph(graph, 40, method, **options).metrics["total_rows"]
+        for method, options in (("metis", {"objective": "vol"}), ("volume", {}), ("volume", {"minimise": "largest"}))
     )
     assert time <= start < largest
+
+
+@pytest.mark.parametrize(("most", "best"), [(6, 1), (7, 1), (9, 1), (10, 0)])
+def test_where_all_results_send_more_rows_than_the_first_start_the_nearest_is_returned(mesh, most, best):
+    sent = {0: np.array([[0, 5], [5, 0]]), 1: np.array([[0, 6], [1, 0]])}
+    rows_of = lambda A, owner_N, k: sent[owner_N[0]]
+    search = volume._Search(mesh, 2, 0, 1.03, volume.VolumeOptions())
+    search.most_rows = {rows_of: most}
+    owners = [np.arange(ROWS * ROWS) % 2, np.arange(1, ROWS * ROWS + 1) % 2]
+    assert search._best(*owners, rows_of=rows_of) is owners[best]
 
 
 def test_the_cost_is_nearly_the_largest_load_and_a_share_of_the_mean():

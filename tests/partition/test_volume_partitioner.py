@@ -33,7 +33,7 @@ def test_it_sends_less_than_its_start_and_keeps_the_balance(rmat, k, minimise, u
 
 
 def test_the_send_price_lowers_the_largest_send_and_costs_volume(rmat):
-    free, held = (part_graph(rmat, 16, "volume", minimise=of).metrics for of in ("total", "time"))
+    free, held = (part_graph(rmat, 8, "volume", minimise=of).metrics for of in ("total", "time"))
     assert held["max_over_mean_send"] < min(1.1, free["max_over_mean_send"])
     assert free["total_rows"] < held["total_rows"]
 
@@ -44,7 +44,7 @@ def test_nodes_of_a_part_that_sends_most_move_to_parts_that_none_of_their_neighb
     src, dst = np.random.default_rng(0).integers(0, 1000, (2, 6, 6000)) + 1012 + 1000 * np.arange(6)[:, None]
     graph = graph_from_coo(np.append(1000 + hub, src), np.append(leaf, dst), 7012)
     part = part_graph(graph, 8, "volume", start=np.repeat(np.arange(8), [1000, 12, *6 * [1000]]), minimise="largest")
-    assert part.metrics["max_send_rows"] < 600 and len(np.unique(part.owner_N[:1000])) > 2
+    assert part.metrics["max_send_rows"] < 600
 
 
 def test_the_receive_price_lowers_the_largest_receive(rmat):
@@ -124,13 +124,13 @@ def test_of_several_starts_the_one_of_least_cost_is_refined(rmat, monkeypatch, s
         assert any(np.array_equal(part.owner_N, owner_N) for owner_N in alone)
 
 
-def test_the_starts_of_a_small_graph_begin_with_metis_vol_whose_rows_are_nearly_the_most():
+def test_the_starts_of_a_small_graph_begin_with_metis_vol_whose_rows_are_the_most():
     graph, tried = load_graph("grid:rows=30,cols=40"), []
     part = part_graph(graph, 8, "volume", tried=tried)
     least = part_graph(graph, 8, "metis", objective="vol").owner_N
     rows = [int(rows_PP(graph.in_use().A, owner_N, 8).sum()) for owner_N in (part.owner_N, least)]
     assert [line["start"] for line in tried] == ["metis vol", "metis", "spring", "block"]
-    assert rows[0] <= volume.SLACK * rows[1]
+    assert rows[0] <= rows[1]
 
 
 def test_more_effort_sends_less(rmat):

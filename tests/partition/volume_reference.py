@@ -56,7 +56,7 @@ class Reference:
         for side in (0, 1):
             if self.priced[side]:
                 mu = [
-                    math.exp(min(max(s + 8 * max(0.0, e), -3.0), 3.0))
+                    math.exp(min(max(s + 4 * max(0.0, e), -3.0), 3.0))
                     for s, e in zip(self.sums[side], self.excess(side))
                 ]
                 most, unit = max(1, self.k * 9 // 10), 0.0
@@ -71,7 +71,7 @@ class Reference:
     def integrate(self) -> None:
         for side in (0, 1):
             if self.priced[side]:
-                self.sums[side] = [min(max(s + 0.1 * e, 0.0), 2.5) for s, e in zip(self.sums[side], self.excess(side))]
+                self.sums[side] = [min(max(s + 0.1 * e, 0.0), 4.0) for s, e in zip(self.sums[side], self.excess(side))]
         self.set_prices()
 
     def scores(self, v: int) -> dict[int, np.float32]:

@@ -21,9 +21,9 @@ struct Prices {
 struct Pressure {
     bool send = true, receive = false, both = false, two_kinds = false;
     double target = 1.03;     // of largest over mean
-    double proportional = 8;  // exp(proportional x excess over the target)
+    double proportional = 4;  // exp(proportional x excess over the target)
     double integral = 0.1;    // exp(integral x sum of what was above or below)
-    double highest = 2.5;     // of that sum
+    double highest = 4;       // of that sum
 };
 
 class Loads {

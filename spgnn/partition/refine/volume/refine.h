@@ -15,9 +15,9 @@ constexpr int MOST_PARTS = 1 << 13;
 
 struct Schedule {
     int levels = 8;  // at most; coarsening ends below `coarsest` vertices a part
-    int coarsest = 15;
+    int coarsest = 6;
     int top_sweeps = 28, sweeps = 14, last_sweeps = 15;
-    double top_temperature = 1.76, fall = 1.3, end = 0.8, last_temperature = 0.5;  // rows
+    double top_temperature = 1.2, fall = 1.3, end = 0.5, last_temperature = 0.5;  // rows
     double work_price =
         1.65;           // rows per unit of work in a part of twice the mean work: this x (rows / work)^(1/4), at most 1
     double steep = 16;  // and for the excess over the cap

@@ -45,10 +45,14 @@ void read_settings(const py::dict& from, Schedule& s, Pressure& p, Task& t) {
     take(from, "top_sweeps", s.top_sweeps, taken);
     take(from, "sweeps", s.sweeps, taken);
     take(from, "last_sweeps", s.last_sweeps, taken);
+    take(from, "top_temperature", s.top_temperature, taken);
+    take(from, "end", s.end, taken);
     take(from, "send", p.send, taken);
     take(from, "receive", p.receive, taken);
     take(from, "both", p.both, taken);
     take(from, "target", p.target, taken);
+    take(from, "proportional", p.proportional, taken);
+    take(from, "highest", p.highest, taken);
     take(from, "most_work", t.most_work, taken);
     take(from, "isa", t.isa, taken);
     require(taken == from.size(), "a setting is not known");

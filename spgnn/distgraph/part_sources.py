@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -136,8 +137,8 @@ class FolderSource:
         check_rank(p, len(self.facts.sizes))
         advice = os.POSIX_FADV_WILLNEED if is_needed else os.POSIX_FADV_DONTNEED
         for name in self._files(self.folder.manifest["parts"][p]):
-            with open_regular(self.folder.path / part_name(p) / f"{name}.npy") as file:
-                os.posix_fadvise(file.fileno(), 0, 0, advice)
+            with suppress(OSError), open_regular(self.folder.path / part_name(p) / f"{name}.npy") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, advice)  # a file that is wrong is named where it is read
 
     def _files(self, of_part: dict) -> dict:
         return {name: entry for name, entry in of_part.items() if self.hops or not name.startswith("halo")}

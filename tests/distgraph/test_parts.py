@@ -294,6 +294,18 @@ def test_advice_is_given_for_the_files_of_a_part(tmp_path, monkeypatch):
     assert advised[files:] == [os.POSIX_FADV_DONTNEED] * files
 
 
+@pytest.mark.parametrize("name", ["halo", "halo_hops"])
+def test_a_folder_in_the_place_of_an_array_is_named_where_it_is_read(tmp_path, name):
+    graph, partition = cut()
+    save_partition(partition, tmp_path / "p", graph)
+    path = tmp_path / "p" / "part-00001" / f"{name}.npy"
+    path.unlink(), path.mkdir()
+    parts = Parts(tmp_path / "p", SelfCommunicator())
+    parts.prefetch(1)
+    with pytest.raises(PartitionError, match=f"{name}.npy: cannot be read"):
+        parts.source.part(1)
+
+
 @pytest.mark.slow
 def test_any_damage_to_a_manifest_gives_parts_or_a_clear_error(tmp_path):
     graph, partition = cut()

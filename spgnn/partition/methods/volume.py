@@ -37,11 +37,10 @@ NORM, OF_MEAN = 32, 0.25  # of the cost by which results are compared
 MINIMISE = ("time", "largest", "total")
 # A mesh: fewer rows per node than FEW, or FEW_OF_SMALL with at most SMALL nonzeros.
 FEW, FEW_OF_SMALL, SMALL = 0.1, 0.3, 1_000_000
-# Smaller clusters: 0.9 % fewer rows on ogbn-arxiv, k = 64. Hotter, steeper prices: cnr-2000 sends more evenly.
-BEYOND_SMALL = {
-    "most_work": 0.02, "top_temperature": 1.76, "end": 0.8, "coarsest": 15, "proportional": 8, "highest": 2.5,
-}  # fmt: skip
+BEYOND_SMALL = {"most_work": 0.02}  # smaller clusters: 0.9 % fewer rows on ogbn-arxiv, k = 64
 TINY, BRIEF = 400_000, 0.1  # beyond TINY nonzeros starts are compared by BRIEF of the effort
+# Hotter, and steeper prices: 1 % fewer rows on Flickr, k = 64, and cnr-2000 sends more evenly.
+BEYOND_TINY = {"top_temperature": 1.76, "end": 0.8, "coarsest": 15, "proportional": 8, "highest": 2.5}
 MORE = 8  # times the sweeps on a graph of TINY / MORE nonzeros and fewer; TINY / nonzeros above
 LESS_EVEN = {"target": 1.2}  # of the largest send over the mean: fewer rows in all
 COVER_ROUNDS = 2
@@ -160,6 +159,7 @@ class _Search:
         nets = _arrays(self.readers)
         effort *= min(MORE, max(1, TINY / max(self.graph.nnz, 1)))
         settings = sweeps(effort * (1 if self.held["send"] else 2)) | (BEYOND_SMALL if self.graph.nnz > SMALL else {})
+        settings |= {} if self.graph.nnz <= TINY else BEYOND_TINY
         owner_N, rows, _ = self._refine(nets, start_N, **self.held, **settings)
         owners = [start_N, owner_N]
         is_tiny = self.options.minimise == "time" and self.graph.nnz <= TINY

@@ -50,8 +50,7 @@ def attack(seed: int, amount: int):
                 phases[kind] = [list(dict.fromkeys(file.read_text().splitlines())) for file in files]
                 [file.unlink() for file in files]
             rank = dice.randrange(ranks)
-            # The watchdog, which names a stopped rank, ends with spgnn.world().
-            phase = dice.choice([phase for phase in phases[kind][rank] if how != "stop" or "after" not in phase])
+            phase = dice.choice([phase for phase in phases[kind][rank] if how != "stop" or is_watched(phase)])
             mark = home / "mark"
             words += ["--watchdog", WATCHDOG_S] if how == "stop" else []
             limit_s = SECONDS + WATCHDOG_S * (how == "stop")
@@ -68,6 +67,11 @@ def attack(seed: int, amount: int):
     TemporaryFolder("spgnn-graph-").remove()  # removes the graphs that killed ranks left, as the next job does
     seen = {phase for kind in phases.values() for own in kind for phase in own}
     return counts | {"phases": len(seen), "s at most": round(longest, 1)}, failures
+
+
+def is_watched(phase: str) -> bool:
+    """Whether the watchdog, which names a stopped rank, runs in a phase: before the training and after it does not."""
+    return phase != "set-up" and "after" not in phase
 
 
 def launchers(home: Path) -> dict[str, list[str]]:

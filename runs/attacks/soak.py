@@ -251,7 +251,10 @@ def under_mpirun(case: dict, home: Path) -> list[str]:
     mode = ["--mode", "average", "--parts", 4] if case["number"] % 40 == 19 else ["--dropout", 0.3]
     how = {"ranks": 2 + case["number"] % 3, "env": {"TMPDIR": str(temporary)}, "limit_s": CASE_S}
     ended = spgnn(*words, *mode, "--out", home / f"run-{case['number']}", **how)
-    left = [*(set(os.listdir("/dev/shm")) - before), *os.listdir(temporary)]
+    segments = {
+        name for name in set(os.listdir("/dev/shm")) - before if not name.startswith("vader")
+    }  # of Open MPI beside
+    left = [*segments, *os.listdir(temporary)]
     return [f"under mpirun: {said}" for said in (ended.fault(0), f"left {left}" if left else "") if said]
 
 

@@ -84,9 +84,8 @@ def attempt(home: Path, python: str, wheel: str, choose) -> dict[str, object]:
         try_it(["mpirun", "-n", 2, "spgnn", "train", "wordnet", "--epochs", 2, "--hidden", 16, "--out", "run-2"])
         shutil.copytree(ROOT / "tests", home / "tests"), shutil.copy(ROOT / "setup.cfg", home)
         folders = ["tests/layers", "tests/spmm", "tests/graph"]
-        said = try_it(
-            ["python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not mpi and not full", *folders]
-        )
+        how = ["-q", "-p", "no:cacheprovider", "--basetemp", home / "tmp", "-m", "not mpi and not full"]
+        said = try_it(["python", "-m", "pytest", *how, *folders])
         tests = int(re.findall(r"(\d+) passed", said)[-1])
     listed = run([own, "-m", "pip", "list", "--format", "freeze"])
     versions = dict(line.split("==") for line in listed.splitlines() if "==" in line)

@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
         (NumericalError("loss is nan"), "loss is nan", 5),
         (MemoryError(), "out of memory: an allocation failed", 4),
         (RuntimeError("std::bad_alloc"), "out of memory: std::bad_alloc", 4),
+        (RuntimeError("Could not allocate bytes object!"), "out of memory: Could not allocate bytes", 4),
         (RuntimeError("Cannot allocate memory"), "out of memory: Cannot", 4),
         (ImportError("libtorch_cpu.so: failed to map segment from shared object"), "out of memory: libtorch", 4),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), "out of memory: [Errno 12]", 4),

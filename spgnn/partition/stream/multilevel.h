@@ -134,8 +134,8 @@ class Multilevel {
     static constexpr int64_t LEAST = 60, SHARE = 14;  // coarsest vertices, and the smallest clusters of all, a part
     static constexpr double GROWTH = 12;              // of the largest cluster, from level to level
     static constexpr int TRIES = 9, FIRST_SWEEPS = 30, SWEEPS = 4, LAST_SWEEPS = 3, BLOCK = 64;
-    static constexpr int64_t NOISE = 230, PRICE = 512, LEAST_PRICE = -154,
-                             HUBS = 20;  // of a vertex's edges, and of a part of 2 N/k, in 1/1024
+    static constexpr int64_t HUBS = 20;
+    static constexpr int64_t NOISE = 230, PRICE = 512, LEAST_PRICE = -154;  // of a vertex's edges, in 1/1024
 
     int64_t k_, cap_, total_ = 0, least_price_ = LEAST_PRICE;
     uint64_t drawn_;

@@ -1,6 +1,7 @@
 """Files and folders that appear whole or not at all: written under a temporary name, synced, renamed.
 
-A kill leaves what was there before, and next to it a hidden `.NAME.new-*` that can be deleted. Only where an option named
+A kill leaves what was there before, and next to it a hidden `.NAME.new-*`, which the next writer of NAME on this host
+removes. Only where an option named
 a file is a link followed; a link at any other name is replaced itself, so nothing outside of the folder is written over.
 A device or pipe is refused, because the rename would put a file there.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -36,8 +38,12 @@ def new_folder(final: Path) -> Iterator[Path]:
     final = _without_links(final)
     new = _temporary(final, "new")
     old = _temporary(final, "old")
+    handle = -1
     try:
         new.mkdir(parents=True)
+        handle = os.open(new, os.O_RDONLY)
+        _lock(handle)
+        _remove_left(final)
         yield new
         sync(new)
         if final.is_symlink():
@@ -49,6 +55,8 @@ def new_folder(final: Path) -> Iterator[Path]:
     except OSError as error:
         raise _refused(final, error) from error
     finally:
+        if handle >= 0:
+            os.close(handle)
         shutil.rmtree(new, ignore_errors=True)
         if final.exists():
             shutil.rmtree(old, ignore_errors=True)
@@ -70,6 +78,8 @@ def new_file(final: Path, option: str = "") -> Iterator[BinaryIO]:
     try:
         with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666), "wb") as file:
             is_made = True
+            _lock(file.fileno())
+            _remove_left(final)
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -164,8 +174,7 @@ class TemporaryFolder:
         new = Path(tempfile.mkdtemp(prefix=f".new-{prefix}", dir=home))
         self._handle = os.open(new / LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         os.write(self._handle, host_id().encode())
-        with suppress(OSError):
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(self._handle)
         self.path = home / new.name.removeprefix(".new-")
         new.rename(self.path)  # under this name only with its lock
 
@@ -201,6 +210,33 @@ def sync(path: Path) -> None:
 def _without_links(final: Path) -> Path:
     """Return the absolute path of what may itself be a link, in a folder without links."""
     return Path(os.path.realpath(final.parent), final.name)
+
+
+def _lock(handle: int) -> None:
+    """Lock a file or folder that this process writes, where the file system has locks."""
+    with suppress(OSError):
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _remove_left(final: Path) -> None:
+    """Remove what killed processes of this host left of a file or folder: nobody has the lock, and the process is gone.
+
+    What was renamed out of the way stays where nothing has taken its place.
+    """
+    kinds = "new|old" if os.path.lexists(final) else "new"
+    name = re.compile(rf"\.{re.escape(final.name)}\.(?:{kinds})-([0-9]+)-[0-9a-f]{{16}}")
+    with os.scandir(final.parent) as entries:
+        found = [(name.fullmatch(entry.name), entry) for entry in entries]
+    for match, entry in found:
+        if match is None or entry.is_symlink() or os.path.exists(f"/proc/{match[1]}"):
+            continue
+        with suppress(OSError):  # of another user, or just removed
+            handle = os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(entry.path) if entry.is_dir() else os.unlink(entry.path)
+            finally:
+                os.close(handle)
 
 
 def _temporary(final: Path, what: str) -> Path:

@@ -27,7 +27,7 @@ def save_graph(graph: Graph, path: str | Path, progress: Progress = None) -> Non
 
     Args:   progress(done_bytes, total_bytes).
     Raises: UsageError where path is something else; ResourceError if the disk refuses it.
-    A kill leaves the earlier graph, and next to it a hidden folder `.NAME.new-*` that can be deleted.
+    A kill leaves the earlier graph, and next to it a hidden folder `.NAME.new-*`, which the next writer removes.
     """
     check_is_graph(graph)
     path = writable(path)

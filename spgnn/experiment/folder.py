@@ -80,8 +80,6 @@ class RunFolder:
                 return self.folder / named, True
         elif named and not has_results(self.folder):  # of a training that ended before its first checkpoint
             shutil.rmtree(self.folder / named, ignore_errors=True)
-        for stale in self.folder.glob(".parts*.new-*"):  # of a cut that was killed
-            shutil.rmtree(stale, ignore_errors=True)
         names = itertools.chain(["parts"], (f"parts-{number}" for number in itertools.count(2)))
         self.parts = next(name for name in names if not os.path.lexists(self.folder / name))
         with _written(self.folder):  # until env.json has the name: after a kill the next training removes the parts

@@ -184,12 +184,17 @@ def test_temporary_folders_of_killed_processes_are_removed_and_those_in_use_are_
 def test_what_a_killed_process_left_goes_and_what_a_live_one_writes_stays(tmp_path, make, kind):
     gone = subprocess.Popen(["true"])
     gone.wait()
-    left = [tmp_path / f".{name}.{kind}-{pid}-{'0' * 16}" for name in ("out", "out2") for pid in (gone.pid, os.getpid())]
+    left = [
+        tmp_path / f".{name}.{kind}-{pid}-{'0' * 16}" for name in ("out", "out2") for pid in (gone.pid, os.getpid())
+    ]
     for path in left:
         path.mkdir() if make is new_folder else path.write_text("half")
     locked = os.open(left[0], os.O_RDONLY)
     fcntl.flock(locked, fcntl.LOCK_EX)
-    for is_locked in (True, False):  # at the second writer something is at `out`, so that what was renamed away goes too
+    for is_locked in (
+        True,
+        False,
+    ):  # at the second writer something is at `out`, so that what was renamed away goes too
         with make(tmp_path / "out"):
             pass
         assert [path for path in left if path.exists()] == (left if is_locked else left[1:])

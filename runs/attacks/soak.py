@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from attack import folder, spgnn, status_kb
 
-QUICK, FULL = 20, 10_000  # two hours: trainings on ranks that are threads; every twentieth is followed by one under mpirun
+QUICK, FULL = 20, 10_000  # two hours: trainings on threads; every twentieth is followed by one under mpirun
 CASE_S = 60.0  # that one may take
 MB_PER_TRAINING = 0.05  # growth of memory, after a quarter of the trainings
 F, HIDDEN, C = 6, 5, 3

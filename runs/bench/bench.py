@@ -26,6 +26,8 @@ SMOKE = ROOT / "runs" / "out" / "smoke"  # what scripts write with --smoke
 FOLDERS = {"arxiv": "arxiv_graphsaint", "flickr": "flickr_graphsaint"}  # in SPGNN_DATA
 OURS = ("PYTHONPATH", "THP_MEM_ALLOC_ENABLE")
 TUNED = {"MALLOC_MMAP_THRESHOLD_": "8589934592", "MALLOC_TRIM_THRESHOLD_": "17179869184"}
+# An mpirun beside this interpreter is of the MPI that it loads; the first one on PATH may be another's.
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.prefix) / "bin"), os.environ.get("PATH", os.defpath)])
 
 
 def options(description: str) -> argparse.ArgumentParser:

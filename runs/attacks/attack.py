@@ -1,6 +1,7 @@
 """What attacks share: commands of spgnn, in this process and in others, with limits and a time limit, and how they ended."""
 
 import contextlib
+import ctypes
 import io
 import json
 import os
@@ -131,6 +132,14 @@ def limit(**growth: int) -> None:
         bound = value + (status_kb("VmSize") * 1024 if name == "AS" else 0)
         resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (bound, bound))
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+
+def own_shared_memory() -> bool:
+    """Give this process a /dev/shm of its own, into which nothing beside it writes; return whether that is allowed."""
+    if ctypes.CDLL(None).unshare(0x20000):  # CLONE_NEWNS
+        return False
+    steps = (["mount", "--make-rprivate", "/"], ["mount", "-t", "tmpfs", "tmpfs", "/dev/shm"])
+    return not any(subprocess.run(step, capture_output=True).returncode for step in steps)
 
 
 def status_kb(key: str) -> int:

@@ -251,7 +251,7 @@ def _at_own(A, rows_nF: torch.Tensor) -> torch.Tensor:
     if A.selected is None:
         return rows_nF
     rows_mF = torch.zeros(A.m, rows_nF.shape[1], dtype=rows_nF.dtype, device=rows_nF.device)
-    rows_mF[torch.from_numpy(A.selected)] = rows_nF
+    rows_mF[torch.from_numpy(A.selected).to(rows_mF.device)] = rows_nF
     return rows_mF
 
 

@@ -19,6 +19,7 @@ from .edges import to_columns, weighted
 from .kernels.buffers import sum_dtype
 
 CHUNK_BYTES = 1 << 20  # of one array of a chunk: the few that a chunk has stay in the cache of a core
+DEVICE_CHUNK_BYTES = 1 << 27  # on a device, which a chunk has to fill
 Gradients = dict[nn.Parameter, torch.Tensor]
 
 
@@ -144,7 +145,8 @@ def gradients_of(params) -> Gradients:
 
 def chunks(A, rows: int, columns: int) -> Iterator[slice]:
     """Yield the rows of each chunk of an array; of a dry run all of them at once."""
-    size = rows if A.device.type == "meta" else max(CHUNK_BYTES // (columns * sum_dtype(A.dtype).itemsize), 1)
+    most = CHUNK_BYTES if A.device.type == "cpu" else DEVICE_CHUNK_BYTES
+    size = rows if A.device.type == "meta" else max(most // (columns * sum_dtype(A.dtype).itemsize), 1)
     yield from (slice(start, min(start + size, rows)) for start in range(0, rows, size or 1))
 
 

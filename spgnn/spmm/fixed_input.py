@@ -27,7 +27,7 @@ class FixedInput:
     def __init__(self, X: torch.Tensor | SparseRows, has_products: bool = True):
         if torch.is_tensor(X) and X.is_inference():
             raise UsageError("X was made in torch.inference_mode(); distribute the graph outside of it")
-        self.X, self.has_products = X, has_products
+        self.X, self.has_products, self.is_freed = X, has_products, False
         self.products: dict[str, torch.Tensor | SparseRows | None] = {}
         self.setup_bytes = 0
         self._ghosts_gF: torch.Tensor | SparseRows | None = None
@@ -69,7 +69,7 @@ class FixedInput:
         """
         if H is not self.X or not self.has_products:
             return None
-        if torch.is_tensor(H) and not is_released(H) and (H.requires_grad or H._version != self._version):
+        if torch.is_tensor(H) and not self.is_freed and (H.requires_grad or H._version != self._version):
             what = "requires a gradient" if H.requires_grad else "was changed in place"
             raise UsageError(f"X {what}, but A X is cached: distribute the graph with keep=False")
         if product_key(A, power) not in self.products:
@@ -80,6 +80,7 @@ class FixedInput:
 
     def release(self, pool) -> None:
         """Free the memory of a dense X once A X is cached. Later reads through A raise; direct reads see NaN."""
+        self.is_freed = True  # a captured step cannot ask the device whether X is a NaN
         self.X.data = self.X.new_full((), float("nan")).expand(self.X.shape)
         pool.trim()
 

@@ -19,7 +19,7 @@ from spgnn.spmm.kernels.cpu import HostKernels
 from spgnn.spmm.kernels.cuda.kernels import CudaKernels
 from spgnn.spmm.kernels.cuda.launcher import OPTIONS, CupyLauncher, source_text
 from spgnn.spmm.kernels.cuda.vendor import CusparseKernels
-from spgnn.spmm.kernels.cuda.work_items import LONG, SHORT, common_pack, launches, row_plan, tiling
+from spgnn.spmm.kernels.cuda.work_items import LONG, LONGEST, SHORT, common_pack, launches, row_plan, tiling
 
 # Whole packs of each type with most packs per lane, few lanes on several nonzeros, and mixed types.
 MOST = [("float", 4, 4), ("double", 2, 4), ("bfloat16", 8, 2), ("float16", 8, 2)]
@@ -31,8 +31,20 @@ INSTANCES = PASSES | {
         "spmm_items<float, bfloat16, int, 4, 32, 1, 1, false>",
         *("spmm_join<float, float>", "spmm_join<bfloat16, float>", "spmm_join<double, double>"),
         *PASSES["spmm"],
-    ]
+    ],
+    "attention": [
+        f"{kernel}, {even}, {block}>"
+        for even in ("true", "false")
+        for block in ("true", "false")
+        for kernel in ("attend<float, 2, false", "attend_adjoint<bfloat16, 2", "attend2_adjoint<double, 2, true")
+    ],
+    "edges": [
+        f"{kernel}, {block}>"
+        for block in ("true", "false")
+        for kernel in ("maximum<float, int", "sddmm<float, 2, true")
+    ],
 }
+SPILLED = {"attention": 64}  # bytes at most: of a few scalars, for one block more on a multiprocessor
 
 
 @pytest.mark.slow
@@ -48,7 +60,8 @@ def test_nvcc_makes_machine_code_without_spills(source, architecture, tmp_path):
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     stacks = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", done.stderr)
-    assert len(stacks) == len(INSTANCES[source]) and set(stacks) == {("0", "0", "0")}
+    assert len(stacks) == len(INSTANCES[source])
+    assert max(int(n) for stack in stacks for n in stack) <= SPILLED.get(source, 0)
     # Three blocks of 256 on a multiprocessor.
     assert max(int(n) for n in re.findall(r"Used (\d+) registers", done.stderr)) <= 80
 
@@ -130,6 +143,8 @@ def test_every_nonzero_is_in_one_item_and_every_row_is_written_once(seed):
     for item in items:
         covered[item["start"] : item["start"] + item["length"]] += 1
     assert (covered == 1).all() and items["length"].max(initial=0) <= LONG
+    large = row_plan(indptr * 100_000)
+    assert LONG <= large.items_M["length"].max(initial=LONG) <= LONGEST
     whole, slots = items[items["row"] >= 0], ~items["row"][items["row"] < 0]
     assert sorted([*whole["row"], *joins["row"]]) == list(range(len(lengths)))
     assert sorted(slots) == list(range(plan.n_slots))

@@ -19,7 +19,7 @@ from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator, run_threads
 from spgnn.errors import ResourceError
 from spgnn.experiment.device import explaining_memory
-from spgnn.layers import GCN, Stack
+from spgnn.layers import GAT, GCN, GINE, MLP, PNA, SAGE, EdgeEncoder, EdgeMLP, Stack, Transformer
 from spgnn.spmm.kernels.cuda.placement import CudaDriver, device_communicator, place
 from spgnn.training import Trainer
 from spgnn.training.steps.captured import CapturedStep
@@ -36,6 +36,15 @@ CASES = [  # ranks, options, relative difference of losses
     (2, {"scheme": "broadcast", "prune": "always"}, 1e-11),
     (2, {"scheme": "columns", "dtype": torch.float32, "wire": "bfloat16", "wire_gradients": "int8"}, 1e-4),
     (3, {"scheme": "columns", "owner": ONE_OWNS_LITTLE}, 1e-11),
+    (1, {"model": "gat", "dropout": 0.3}, 1e-10),
+    (2, {"model": "gat", "prune": "always"}, 1e-10),
+    (2, {"model": "gatv2", "dropout": 0.3}, 1e-10),
+    (1, {"model": "gat", "dtype": torch.bfloat16}, 3e-2),
+    (1, {"model": "max"}, 1e-10),
+    (3, {"model": "max", "scheme": "columns", "prune": "always"}, 1e-10),
+    (1, {"model": "edges"}, 1e-9),
+    (2, {"model": "edges"}, 1e-9),
+    (2, {"model": "mesh"}, 1e-9),
 ]
 TRAIN = ["train", "sbm:n=300,seed=0", "--hidden", "16", "--device", "cuda", "--out", "none", "--json"]
 
@@ -46,16 +55,42 @@ def device(request):
         pytest.skip(problem)
 
 
-def trained(comm, device, around, *, sparse=False, dropout=0.0, norm=None, residual=False, owner=None, **options):
+def graph_with_edges():
+    """A graph with three attributes of each edge."""
+    rng = np.random.default_rng(0)
+    src, dst = np.unique(rng.integers(0, 60, (2, 400)), axis=1)
+    y, X = rng.integers(0, 3, 60), rng.standard_normal((60, 9))
+    edge_attr = rng.standard_normal((len(src), 3))
+    return spgnn.graph_from_coo(src, dst, 60, edge_attr=edge_attr, X=X, y=y, split=(y % 2).astype(np.int8)).with_edges(
+        "directed"
+    )
+
+
+def layers_of(model: str, norm, residual, dropout: float) -> list:
+    """Return two or three layers from 9 columns to 3."""
+    if model == "max":
+        return [SAGE(9, 8, aggregator="max", act="relu"), SAGE(8, 3, aggregator="max")]
+    if model == "edges":
+        return [Transformer(9, 8, 3, heads=2, act="relu"), PNA(8, 8, 3, act="relu"), GINE(8, 3, 3)]
+    if model == "mesh":
+        return [EdgeEncoder(3, 9, 9), EdgeMLP(9), EdgeMLP(9), MLP(9, 3)]
+    if model.startswith("gat"):
+        how = {"attention": "v2" if model == "gatv2" else "v1", "dropout": dropout}
+        return [GAT(9, 8, heads=4, act="elu", **how), GAT(8, 3, heads=1, **how)]
+    return [GCN(9, 9, act="relu", norm=norm, residual=residual), GCN(9, 8, act="relu"), GCN(8, 3)]
+
+
+def trained(
+    comm, device, around, *, model="gcn", sparse=False, dropout=0.0, norm=None, residual=False, owner=None, **options
+):
     """Return losses, logits, bytes sent and predicted of four epochs."""
-    graph = random_graph(n=60, edges=400, f=9, sparse=sparse)
+    graph = graph_with_edges() if model in ("edges", "mesh") else random_graph(n=60, edges=400, f=9, sparse=sparse)
     partition = None if owner is None else spgnn.partition.partition_of(graph, owner, comm.size)
     options = {"dtype": torch.float64, "method": "random", "partition": partition, "device": device} | options
     training = {name: options.pop(name) for name in ("prune", "optimizer") if name in options}
     with around() if device == "cuda" else contextlib.nullcontext():
         dgraph = spgnn.distribute(graph, comm, keep=dropout == 0, **options)
-        first = GCN(9, 9, act="relu", norm=norm, residual=residual)
-        model = Stack(first, GCN(9, 8, act="relu"), GCN(8, 3), dropout=dropout)
+        model = Stack(*layers_of(model, norm, residual, dropout), dropout=dropout)
         history = spgnn.train(model, dgraph, epochs=4, lr=0.05, **training)
         with torch.no_grad():
             logits = dgraph.collect(model.eval()(dgraph.A, dgraph.X).double().cpu().numpy())

@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from ...errors import UsageError
 from . import _kernels
 from .buffers import array_of, arrays
 
@@ -112,19 +111,3 @@ class NullEdges:
     attend = fixed_dots = attend2 = attend2_rows = attend2_columns = _nothing
     sddmm = edge_add = softmax_sums = row_softmax = row_dots = row_softmax_adjoint = spmm_heads = _nothing
     maximum = maximum_adjoint = _nothing
-
-
-def _refused(what: str):
-    def refuse(self, *args, **options) -> None:
-        raise UsageError(f"{what} requires --device cpu: it has no CUDA kernels yet")
-
-    return refuse
-
-
-class RefusedEdges:
-    """The kernels of attention and over edges on a CUDA device, where there are none."""
-
-    attend = attend_record = attend_adjoint = attend2 = attend2_rows = attend2_columns = _refused("attention")
-    fixed_dots = sddmm = softmax_sums = row_softmax = row_dots = row_softmax_adjoint = _refused("attention")
-    spmm_heads = edge_add = _refused("arithmetic on edges")
-    maximum = maximum_adjoint = _refused("aggregator max")

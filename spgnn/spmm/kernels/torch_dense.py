@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 
 CHUNK = 1 << 15  # rows of X' G that are multiplied at once in bfloat16: a block of both stays in cache
+HAS_OUT_DTYPE = torch.__version__ >= "2.8"  # torch.mm on a device can return the float32 sums; versions compare as such
 
 
 class TorchDense:
@@ -42,6 +43,8 @@ class TorchDense:
         dZ = G_nC if dZ is None else dZ
         if dW_FC is not None and dW_FC.dtype == dZ.dtype:
             torch.mm(X_nF.t(), dZ, out=dW_FC)
+        elif dW_FC is not None and dZ.is_cuda and HAS_OUT_DTYPE:
+            dW_FC.copy_(torch.mm(X_nF.t(), dZ, out_dtype=dW_FC.dtype))
         elif dW_FC is not None:
             dW_FC.zero_()
             for X, G in zip(X_nF.split(CHUNK), dZ.split(CHUNK)):

@@ -2,6 +2,8 @@
 // A block has blockDim.y rows at a time, blockDim.x lanes to a row; sums are added in a fixed order.
 #include "storage.cuh"
 
+constexpr int AHEAD = 4;  // loads under way at once in a lane: else latency, not the memory, is what a pass waits for
+
 // out = G act'(Z) from H = act(Z), act as in finish; partial[chunk, c] = the column sums of ROWS rows. H null: sums
 // alone. Up to 64 rows a lane are added in T, then in double, as on the CPU.
 template <class S>
@@ -16,14 +18,25 @@ __global__ void __launch_bounds__(256)
         for (i64 first = begin + threadIdx.y; first < end; first += 64 * blockDim.y) {
             T part = T(0);
             const i64 last = first + 64 * blockDim.y < end ? first + 64 * blockDim.y : end;
-            for (i64 r = first; r < last; r += blockDim.y) {
-                S x = G[r * C + c];
-                if (H) {
-                    const T h = widen(H[r * C + c]);
-                    if (act && h <= 0) narrow(act == 1 ? T(0) : T(widen(x) * (h + 1)), x);
-                    out[r * C + c] = x;
+            // AHEAD rows are read before the first is written: out may be G, so the compiler cannot do that.
+            for (i64 r = first; r < last; r += AHEAD * blockDim.y) {
+                S x[AHEAD], h[AHEAD];
+#pragma unroll
+                for (int u = 0; u < AHEAD; ++u) {
+                    const i64 at = (r + u * blockDim.y) * C + c;
+                    if (r + u * blockDim.y < last) x[u] = G[at];
+                    if (H && r + u * blockDim.y < last) h[u] = H[at];
                 }
-                part += widen(x);
+#pragma unroll
+                for (int u = 0; u < AHEAD; ++u) {
+                    if (r + u * blockDim.y >= last) break;
+                    if (H) {
+                        const T value = widen(h[u]);
+                        if (act && value <= 0) narrow(act == 1 ? T(0) : T(widen(x[u]) * (value + 1)), x[u]);
+                        out[(r + u * blockDim.y) * C + c] = x[u];
+                    }
+                    part += widen(x[u]);
+                }
             }
             sum += part;
         }
@@ -42,7 +55,14 @@ __global__ void __launch_bounds__(256)
     const i32 c = blockIdx.y * blockDim.x + threadIdx.x;
     double sum = 0;
     if (c < C)
-        for (i64 chunk = threadIdx.y; chunk < chunks; chunk += blockDim.y) sum += partial[chunk * C + c];
+        for (i64 chunk = threadIdx.y; chunk < chunks; chunk += AHEAD * blockDim.y) {
+            double x[AHEAD];
+#pragma unroll
+            for (int u = 0; u < AHEAD; ++u)
+                x[u] = chunk + u * blockDim.y < chunks ? partial[(chunk + u * blockDim.y) * C + c] : 0;
+#pragma unroll
+            for (int u = 0; u < AHEAD; ++u) sum += x[u];
+        }
     parts[threadIdx.y * blockDim.x + threadIdx.x] = sum;
     __syncthreads();
     if (threadIdx.y || c >= C) return;
@@ -57,9 +77,18 @@ __global__ void __launch_bounds__(256)
     typedef typename Compute<S>::type T;
     const i64 r = i64(blockIdx.x) * blockDim.y + threadIdx.y;
     if (r >= n) return;
-    for (i32 c = threadIdx.x; c < C; c += blockDim.x) {
-        const T x = bias ? T(widen(Z[r * C + c]) + bias[c]) : T(widen(Z[r * C + c]));
-        narrow(act == 1 ? positive(x) : act == 2 && x <= 0 ? T(expm1(x)) : x, out[r * C + c]);
+    for (i32 first = threadIdx.x; first < C; first += AHEAD * blockDim.x) {
+        S z[AHEAD];
+#pragma unroll
+        for (int u = 0; u < AHEAD; ++u)
+            if (first + u * blockDim.x < C) z[u] = Z[r * C + first + u * blockDim.x];
+#pragma unroll
+        for (int u = 0; u < AHEAD; ++u) {
+            const i32 c = first + u * blockDim.x;
+            if (c >= C) break;
+            const T x = bias ? T(widen(z[u]) + bias[c]) : T(widen(z[u]));
+            narrow(act == 1 ? positive(x) : act == 2 && x <= 0 ? T(expm1(x)) : x, out[r * C + c]);
+        }
     }
 }
 
@@ -87,17 +116,6 @@ __global__ void __launch_bounds__(256)
     const u64 row = row_key(at ? *at : key, node[r]);
     for (i64 e = indptr[r] + threadIdx.x; e < indptr[r + 1]; e += blockDim.x)
         out[e] = drop_bits(row, u32(indices[e])) >= threshold ? (X ? X[e] * scale : scale) : T(0);
-}
-
-template <class T>
-__device__ inline T exp_of(T x);
-template <>
-__device__ inline float exp_of(float x) {
-    return expf(x);
-}
-template <>
-__device__ inline double exp_of(double x) {
-    return exp(x);
 }
 
 template <class T>

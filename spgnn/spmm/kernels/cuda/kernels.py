@@ -12,20 +12,19 @@ import torch
 
 from ....errors import ShapeError
 from ..buffers import sum_dtype
-from ..edge_kernels import RefusedEdges
 from ..torch_dense import TorchDense
+from .arguments import NAMES, SCALARS, key_and_place, pointer, threshold
 from .launcher import Launcher
+from .on_edges import CudaEdges
 from .work_items import JOIN, WARP, RowPlan, chunk_rows, common_pack, launches, row_block, row_plan, tiling
 
-NAMES = {torch.float32: "float", torch.float64: "double", torch.bfloat16: "bfloat16", torch.float16: "float16"}
-SCALARS = {torch.float32: np.float32, torch.float64: np.float64, torch.bfloat16: np.float32, torch.float16: np.float32}
 INDICES = {torch.int32: "int", torch.int64: "long long"}
 WORDS = ((16, "uint4"), (8, "uint2"), (4, "u32"), (2, "u16"), (1, "u8"))
 FORMATS = {"bfloat16": 0, "float16": 1, "int8": 2}
 ACCUMULATE, RELU = 1, 2
 
 
-class CudaKernels(RefusedEdges, TorchDense):
+class CudaKernels(CudaEdges, TorchDense):
     """Kernels of one device; out is written in place. Launches are asynchronous, on the launcher's stream.
 
     Arrays of a matrix are copied to the device when first used, and kept while the matrix is.
@@ -35,6 +34,7 @@ class CudaKernels(RefusedEdges, TorchDense):
         self.device, self.launcher = device, launcher
         self._uploaded: dict[int, torch.Tensor] = {}
         self._plans: dict[int, tuple[RowPlan, torch.Tensor, torch.Tensor]] = {}
+        self._orders: dict[int, tuple[torch.Tensor, int]] = {}
 
     def upload(self, array: np.ndarray | torch.Tensor) -> torch.Tensor:
         """Return the device's copy of an array that does not change; made once."""
@@ -232,18 +232,3 @@ def check(holds: bool, message: str) -> None:
     """Raise ShapeError with a message unless a condition holds."""
     if not holds:
         raise ShapeError(message)
-
-
-def pointer(tensor: torch.Tensor | None) -> np.uint64:
-    """Return the address of a tensor's first entry as a kernel takes it; 0 for None."""
-    return np.uint64(0 if tensor is None else tensor.data_ptr())
-
-
-def key_and_place(key: int | torch.Tensor) -> tuple[np.uint64, np.uint64]:
-    """Return a dropout key and the address of one that lies on the device, as a kernel takes them: one of them is 0."""
-    return (np.uint64(0), pointer(key)) if torch.is_tensor(key) else (np.uint64(key), np.uint64(0))
-
-
-def threshold(rate: float) -> np.uint32:
-    """Return the bits below which an entry is dropped, as the CPU has them."""
-    return np.uint32(min(rate * 4294967296.0, 4294967295.0))

@@ -7,6 +7,7 @@ milliseconds after that. The sources include no header, but CuPy refuses to comp
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -27,9 +28,10 @@ class Launcher(Protocol):
 
 
 def source_text(source: str) -> str:
-    """Return the text of a .cu with the one header that it includes."""
-    header, text = ((FOLDER / name).read_text(encoding="utf-8") for name in ("storage.cuh", f"{source}.cu"))
-    return header.replace("#pragma once\n", "") + text.replace('#include "storage.cuh"\n', "")
+    """Return the text of a .cu with the headers that it includes in their places."""
+    text = (FOLDER / f"{source}.cu").read_text(encoding="utf-8")
+    header = lambda found: (FOLDER / found[1]).read_text(encoding="utf-8").replace("#pragma once\n", "")
+    return re.sub(r'#include "(.*)"\n', header, text)
 
 
 class CupyLauncher:

@@ -1,6 +1,6 @@
 // Y = A X (+ Y) (+ add) (+ bias) (then ReLU), A in CSR, X and Y row-major; rows gathered for an exchange.
 //
-// plan.py cuts the rows into items of at most LONG nonzeros. The G E lanes of an item are E groups of G:
+// work_items.py cuts the rows into items of a bounded number of nonzeros. The G E lanes of an item are E groups of G:
 // the lanes of a group hold V neighbouring columns each (NV times, G V columns apart) and add up every
 // E-th nonzero; the E sums are then added by a tree of shuffles. Nothing depends on the order in which
 // blocks run: no atomics, the same bits every time.

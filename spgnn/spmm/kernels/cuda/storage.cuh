@@ -163,6 +163,11 @@ __device__ inline T positive(T x) {
     return x < T(0) ? T(0) : x;  // NaN stays, as in torch.relu
 }
 
+__device__ inline float exp_of(float x) { return expf(x); }
+__device__ inline double exp_of(double x) { return exp(x); }
+__device__ inline float log_of(float x) { return logf(x); }
+__device__ inline double log_of(double x) { return log(x); }
+
 // The finaliser of splitmix64, and two rounds of a 32-bit mixer: bits of (row key, feature), see dense.h.
 __device__ inline u64 mix(u64 x) {
     x ^= x >> 30;

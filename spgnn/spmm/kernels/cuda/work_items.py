@@ -1,7 +1,8 @@
 """How the rows of a CSR are shared out over warps: once a matrix, from indptr alone.
 
-A row of more than LONG nonzeros is cut into items of nearly equal length, whose sums are added by a second
-kernel; a shorter one is one item. Items with more than SHORT nonzeros get a warp each, the others a group of
+A row of more than `longest` nonzeros is cut into items of nearly equal length, whose sums are added by a second
+kernel; a shorter one is one item. A large matrix has longer items: their sums are written and read once more, and
+the warps that end last are a small part of its time. Items with more than SHORT nonzeros get a warp each, the others a group of
 lanes. Within a bin the rows keep their order, so that neighbours read neighbours' rows from the cache.
 Shapes: n rows, M items, J rows of several items.
 """
@@ -14,7 +15,10 @@ import numpy as np
 
 from ....errors import ShapeError
 
-LONG, SHORT = 256, 16
+LONG, LONGEST, SHORT = 256, 2048, 16
+ITEMS = (
+    25_000  # of the longest kind that the nonzeros of a large matrix make: 8 for each warp that an H200 runs at once
+)
 THREADS, WARP = 256, 32
 MOST_VECTORS = 4  # packs of a lane; of 8 columns each, 2
 ITEM = np.dtype([("start", "<i8"), ("length", "<i4"), ("row", "<i4")])  # as spmm.cu has them
@@ -43,8 +47,9 @@ def row_plan(indptr: np.ndarray) -> RowPlan:
         raise ShapeError(
             f"a block of {len(lengths_n):,} rows; a device takes fewer than 2^31 rows per rank, so use more ranks"
         )
-    long = np.flatnonzero(lengths_n > LONG)
-    counts = -(-lengths_n[long] // LONG)
+    longest = int(np.clip(lengths_n.sum() // ITEMS, LONG, LONGEST))
+    long = np.flatnonzero(lengths_n > longest)
+    counts = -(-lengths_n[long] // longest)
     firsts = np.cumsum(counts) - counts
     n_slots = int(counts.sum())
     piece, within = np.repeat(np.arange(len(long)), counts), np.arange(n_slots) - np.repeat(firsts, counts)
@@ -55,7 +60,7 @@ def row_plan(indptr: np.ndarray) -> RowPlan:
         bound(within + 1) - bound(within),
         ~np.arange(n_slots),
     )
-    whole = np.flatnonzero(lengths_n <= LONG)
+    whole = np.flatnonzero(lengths_n <= longest)
     # Classes of at most a factor of two between lengths; of short rows, which share warps, of 4 nonzeros.
     classes = np.where(
         lengths_n[whole] > SHORT, 64 + np.ceil(np.log2(np.maximum(lengths_n[whole], 1))), -(-lengths_n[whole] // 4)

@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import lzma
+import re
 import time
 import tracemalloc
 import zlib
@@ -234,7 +235,8 @@ def test_a_gzip_bomb_is_refused_before_it_is_unpacked(tmp_path):
     )  # a block can be repeated
     bomb = head + 99 * block + packer.flush()
     assert len(bomb) < 1 << 20
-    assert "unpack to more than" in refusal(tmp_path, "bomb.txt.gz", bomb, peak_mb=300)
+    said = refusal(tmp_path, "bomb.txt.gz", bomb, peak_mb=300)
+    assert int(re.search(r"the first (\d+) of \d+ bytes unpack to more than", said)[1]) <= 1 << 18  # not all of it
 
 
 @pytest.mark.slow

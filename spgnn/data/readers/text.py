@@ -164,10 +164,12 @@ def _members(path, file, total, progress, block_bytes, name, start):
             raise FormatError(f"{path}: damaged {name} after {out_bytes} bytes: {error}; get the file again") from None
         pending = stream.unused_data if stream.eof else getattr(stream, "unconsumed_tail", b"")
         out_bytes += len(block)
-        if out_bytes > FREE_BYTES and out_bytes > MAX_RATIO * total:
+        if out_bytes > max(
+            FREE_BYTES, MAX_RATIO * (read := file.tell() - len(pending))
+        ):  # not only at the end of it all
             raise FormatError(
-                f"{path}: {total} bytes unpack to more than {out_bytes}, over {MAX_RATIO} times as many; "
-                f"if that is right, unpack it first"
+                f"{path}: the first {read} of {total} bytes unpack to more than {out_bytes}, over {MAX_RATIO} times as "
+                f"many; if that is right, unpack it first"
             )
         if progress:
             progress(file.tell(), total)

@@ -26,8 +26,8 @@ struct Found {
     std::vector<int64_t> places;
 
     void make_room(size_t count) {
-        if (ids.size() >= count + kLanes) return;
-        const size_t size = std::max(count, 2 * ids.size()) + kLanes;
+        if (places.size() >= count + kLanes) return;  // the last to grow: it is short where memory ran out before
+        const size_t size = std::max(count, 2 * places.size()) + kLanes;
         offsets.resize(size);
         ids.resize(size);
         places.resize(size);

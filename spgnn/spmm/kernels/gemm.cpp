@@ -18,6 +18,7 @@ T* kept(int64_t size) {
     static thread_local int64_t bytes = 0;
     const int64_t needed = size * int64_t(sizeof(T)) + LINE;
     if (bytes < needed) {
+        bytes = 0;  // nothing is held where no memory is left
         memory.reset();
         memory.reset(new char[size_t(needed)]);
         bytes = needed;

@@ -9,12 +9,14 @@ A device or pipe is refused, because the rename would put a file there.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import re
 import secrets
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
@@ -219,18 +221,22 @@ def _lock(handle: int) -> None:
 
 
 def _remove_left(final: Path) -> None:
-    """Remove what killed processes of this host left of a file or folder: nobody has the lock, and the process is gone.
+    """Remove what killed processes of this host left of a file or folder: nobody has the lock.
 
+    The number of a process may be another's by now, so that counts for a minute alone, until a writer has its lock.
     What was renamed out of the way stays where nothing has taken its place.
     """
     kinds = "new|old" if os.path.lexists(final) else "new"
-    name = re.compile(rf"\.{re.escape(final.name)}\.(?:{kinds})-([0-9]+)-[0-9a-f]{{16}}")
-    with os.scandir(final.parent) as entries:
+    name = re.compile(rf"\.{re.escape(final.name)}\.(?:{kinds})-([0-9]+)-{_host()}[0-9a-f]{{8}}")
+    found = []
+    with suppress(OSError), os.scandir(final.parent) as entries:  # a folder that may be written, but not listed
         found = [(name.fullmatch(entry.name), entry) for entry in entries]
     for match, entry in found:
-        if match is None or entry.is_symlink() or os.path.exists(f"/proc/{match[1]}"):
-            continue
         with suppress(OSError):  # of another user, or just removed
+            if match is None or entry.is_symlink():
+                continue
+            if os.path.exists(f"/proc/{match[1]}") and time.time() - entry.stat().st_mtime < 60:
+                continue
             handle = os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -240,7 +246,12 @@ def _remove_left(final: Path) -> None:
 
 
 def _temporary(final: Path, what: str) -> Path:
-    return final.with_name(f".{final.name}.{what}-{os.getpid()}-{secrets.token_hex(8)}")
+    return final.with_name(f".{final.name}.{what}-{os.getpid()}-{_host()}{secrets.token_hex(4)}")
+
+
+def _host() -> str:
+    """Return what names this host in temporary names: locks of other hosts may not be seen here."""
+    return hashlib.sha256(host_id().encode()).hexdigest()[:8]
 
 
 def _refused(path: Path, error: OSError, option: str = "") -> ResourceError:

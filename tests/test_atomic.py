@@ -10,6 +10,7 @@ from contextlib import nullcontext
 
 import pytest
 
+from spgnn import atomic
 from spgnn.atomic import TemporaryFolder, check_not_read, check_writable, new_file, new_folder, write_text
 from spgnn.errors import ResourceError, UsageError
 
@@ -56,7 +57,7 @@ def test_a_file_replaces_the_old_one_and_touches_no_other(tmp_path, name):
 def test_a_link_or_file_at_the_temporary_name_is_never_written_through(tmp_path, monkeypatch):
     monkeypatch.setattr(secrets, "token_hex", lambda n: "guessed")
     (tmp_path / "victim").write_text("SECRET")
-    taken = tmp_path / f".x.html.new-{os.getpid()}-guessed"
+    taken = tmp_path / f".x.html.new-{os.getpid()}-{atomic._host()}guessed"
     for make in (taken.symlink_to, taken.hardlink_to):
         make(tmp_path / "victim")
         with pytest.raises(ResourceError, match="--out .*x.html: cannot be written: File exists"):
@@ -184,26 +185,25 @@ def test_temporary_folders_of_killed_processes_are_removed_and_those_in_use_are_
 def test_what_a_killed_process_left_goes_and_what_a_live_one_writes_stays(tmp_path, make, kind):
     gone = subprocess.Popen(["true"])
     gone.wait()
-    left = [
-        tmp_path / f".{name}.{kind}-{pid}-{'0' * 16}" for name in ("out", "out2") for pid in (gone.pid, os.getpid())
-    ]
+    ids, end = (gone.pid, os.getpid()), f"{atomic._host()}{'0' * 8}"
+    left = [tmp_path / f".{name}.{kind}-{pid}-{end}" for name in ("out", "out2") for pid in ids]
     for path in left:
         path.mkdir() if make is new_folder else path.write_text("half")
     locked = os.open(left[0], os.O_RDONLY)
     fcntl.flock(locked, fcntl.LOCK_EX)
-    for is_locked in (
-        True,
-        False,
-    ):  # at the second writer something is at `out`, so that what was renamed away goes too
+    for is_locked in (True, False):  # at the second writer something is at `out`: what was renamed away goes too
         with make(tmp_path / "out"):
             pass
         assert [path for path in left if path.exists()] == (left if is_locked else left[1:])
         if is_locked:
             os.close(locked)
+    os.utime(left[1], (0, 0))  # the number of a process that is alive, but not a new writer's
+    with make(tmp_path / "out"):
+        assert [path for path in left if path.exists()] == left[2:]
 
 
 def test_an_old_folder_that_nothing_replaced_stays(tmp_path):
-    old = tmp_path / f".out.old-999999999-{'0' * 16}"
+    old = tmp_path / f".out.old-999999999-{atomic._host()}{'0' * 8}"
     old.mkdir()
     with new_folder(tmp_path / "out"):
         assert old.exists()

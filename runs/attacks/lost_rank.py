@@ -108,7 +108,8 @@ def wrong(ended: Launched, rank: int, phase: str, how: str, launcher: str) -> li
         found.append(f"exit code {ended.code}, expected {codes or 'another'}: {ended.err[-400:]}")
     named = rf"rank {rank}; phase: {re.escape(phase)};"
     if how in ("memory", "raise") and (part := re.fullmatch(r"(epoch \d+), (part \d+)", phase)):
-        named = f"rank {rank}, {part[2]}, {part[1]}: (out of memory|ZeroDivisionError)"  # all have heard of it by then
+        what = {"memory": "out of memory", "raise": "ZeroDivisionError"}[how]
+        named = f"rank {rank}, {part[2]}, {part[1]}: {what}|{named}"  # all have heard of it by then, or not yet
     if not re.search(f"rank {rank} gives no sign of life" if how == "stop" else named, ended.err):
         found.append(f"rank {rank} and its phase are not named: {ended.err.strip()[-600:]}")
     return found

@@ -210,6 +210,7 @@ def attack(seed: int, amount: int):
     return counts | {
         "MB more": round(after["MB"] - before["MB"], 1),
         "files more": after["files"] - before["files"],
+        "shared memory watched": "yes" if is_ours else "no",
     }, failures
 
 

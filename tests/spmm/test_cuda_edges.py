@@ -142,6 +142,7 @@ def test_words_over_edges(kernels, K, D, dtype):
     A = pattern(dtype)
     (n, c), E = A.shape, A.nnz
     U, V, values, more = random(n, K * D), random(c, K * D), random(E, K), random(E, K, seed=3)
+    values[A.indptr[5] : A.indptr[5] + 40], values[A.indptr[6] : A.indptr[7]] = -torch.inf, -torch.inf  # masked
     given = [x.to(dtype) for x in (U, V, values, more, random(n, K), random(c, K))]
 
     def run(which, U, V, values, more, left, right):

@@ -85,7 +85,7 @@ def line_blocks(
 
     Args:   has_long_lines  a line may be as long as the file: a node with all its neighbours.
     Raises: FormatError for an empty file, damaged gzip, a line over 1 MiB that does not end in its block, or a gzip file
-            that unpacks to more than 32 MiB and 200 times its size.
+            that unpacks to more than 32 MiB and 200 times what was read of it.
     """
     line, rest, longest = 1, [], MAX_LINE_BYTES  # the pieces of a line that has not ended
     for piece in _unpacked(path, progress, block_bytes):

@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(256) softmax_sums(const i64* __restrict__ indp
                 all *= exp_of(now - score);
                 now = score;
             }
-            all += exp_of(score - now);
+            if (score != -infinity<T>()) all += exp_of(score - now);
         }
         for (int apart = 16; EVEN && apart >= K; apart /= 2) {
             const T other = __shfl_xor_sync(0xffffffffu, now, apart), more = __shfl_xor_sync(0xffffffffu, all, apart);
@@ -99,6 +99,8 @@ __global__ void __launch_bounds__(256) softmax_sums(const i64* __restrict__ indp
             now = most;
         }
         if (EVEN && lane >= K) return;
+        // A row of -inf alone has no weights: NaN, as on the CPU.
+        if (now == -infinity<T>() && indptr[row] < indptr[row + 1]) all = now - now;
         top[row * K + h] = now;
         sum[row * K + h] = all;
     }

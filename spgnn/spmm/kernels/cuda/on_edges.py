@@ -20,6 +20,7 @@ LONG_ROW = 1024  # nonzeros above which a block goes through a row
 WARPS = THREADS // WARP
 MOST_HEADS, MOST_COLUMNS = 64, 1024
 ACCUMULATE, FINISH, POSITIVE = 1, 2, 2
+ELU = 2  # among ENDS
 
 
 class CudaEdges:
@@ -54,6 +55,9 @@ class CudaEdges:
         dZ, (n, F), K = G_nKD, G_nKD.shape, sums.top_nK.shape[1]
         if dZ_nKD is None:
             totals = G_nKD.new_zeros(F, dtype=torch.float64)
+        elif sums.act == ELU:  # act' of Z as it is, not rounded to the type of G
+            dZ = dZ_nKD.copy_(torch.where(sums.Z_nKD > 0, G_nKD, G_nKD * (sums.Z_nKD + 1)))
+            totals = self.mask_sum(dZ, None, None)
         elif sums.act:
             totals, dZ = self.mask_sum(G_nKD, sums.Z_nKD.to(G_nKD.dtype), dZ_nKD, act=sums.act), dZ_nKD
         else:
@@ -142,6 +146,7 @@ class CudaEdges:
         of, places = (A.transposed(), self.upload(A.transposed_places())) if transpose else (A, None)
         X = None if X_cKD is None else X_cKD.to(out_nKD.dtype).contiguous()
         values, K, F = values_EK.to(out_nKD.dtype).contiguous(), values_EK.shape[1], out_nKD.shape[1]
+        lanes(K, F)  # a gradient of the values takes no more, either
         NV = packs(min(F, 4 * WARP))
         args = (values, places, X, out_nKD, np.int32(K), np.int32(F), np.int32(accumulate))
         _teams(self, "edges", "spmm_heads", of, [NAMES[out_nKD.dtype], NV], args, tiles=-(-F // (WARP * NV)))

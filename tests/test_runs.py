@@ -104,7 +104,8 @@ def test_what_needs_a_device_leaves_its_tables_in_a_folder_that_is_named_from_wh
     found = device_script("tables", SPGNN_DATA="data")
     assert found.returncode == 0, found.stderr
     written = sorted(path.stem for path in (tmp_path / "tables").iterdir())
-    assert written == ["epoch-arxiv", "epoch-rmat", "pytest", "spmm"]
+    layers = ["epoch-gat", "epoch-gatv2", "epoch-meshgraphnet"]
+    assert written == ["epoch-arxiv", *layers, "epoch-rmat", "epoch-sagemax", "pytest", "spmm"]
     assert (tmp_path / "tables" / "spmm.txt").read_text().startswith("runs/bench/gpu_spmm --graphs arxiv;rmat:scale=20")
 
 

@@ -25,7 +25,7 @@ def edges(tmp_path, monkeypatch):
 def test_json_has_the_keys_of_partition_and_measure_takes_the_folder(edges, tmp_path, capsys):
     out = tmp_path / "parts"
     tables = ["--features", tmp_path / "X.npy", "--split", tmp_path / "s.npy"]
-    code, text, err = run(capsys, "partition", edges, "-k", 3, *tables, "--memory", "2GB", "--out", out, "--json")
+    code, text, err = run(capsys, "partition", edges, "-k", 3, *tables, "--memory", "4GB", "--out", out, "--json")
     assert code == 0 and err == ""
     report = json.loads(text)
     assert (
@@ -37,7 +37,7 @@ def test_json_has_the_keys_of_partition_and_measure_takes_the_folder(edges, tmp_
     assert code == 0 and json.loads(text)["total_rows"] == report["total_rows"]
 
 
-@pytest.mark.parametrize("words", [[], ["--memory", "2GB"]], ids=["in memory", "out of core"])
+@pytest.mark.parametrize("words", [[], ["--memory", "4GB"]], ids=["in memory", "out of core"])
 def test_hops_give_every_part_a_halo_and_check_reads_all_of_it(edges, tmp_path, capsys, words):
     out = tmp_path / "parts"
     assert run(capsys, "partition", edges, "-k", 3, "--method", "spring", "--hops", 2, *words, "--out", out)[0] == 0
@@ -53,15 +53,15 @@ def test_hops_give_every_part_a_halo_and_check_reads_all_of_it(edges, tmp_path, 
 
 
 @pytest.mark.parametrize("words, code, message", [
-    (["--memory", "2GB"], 2, "--memory requires --out DIR"),
-    (["--memory", "2GB", "--out", "OUT", "--method", "metis"], 2,
+    (["--memory", "4GB"], 2, "--memory requires --out DIR"),
+    (["--memory", "4GB", "--out", "OUT", "--method", "metis"], 2,
      "metis needs the graph in memory; omit --memory, or choose"),
-    (["--memory", "2GB", "--out", "OUT", "--effort", "2"], 2,
+    (["--memory", "4GB", "--out", "OUT", "--effort", "2"], 2,
      "--effort is for volume, which needs the graph in memory"),
     (["--memory", "lots", "--out", "OUT"], 2, "memory = 'lots'; expected a size such as 2GB"),
     (["--relabel"], 2, "--relabel requires --memory"),
     (["--memory", "9MB", "--out", "OUT"], 4, "memory of 9 MB is too little: the interpreter has"),
-    (["--memory", "2GB", "--out", "OUT", "--features", "none.npy"], 3, "none.npy: no such file"),
+    (["--memory", "4GB", "--out", "OUT", "--features", "none.npy"], 3, "none.npy: no such file"),
 ])  # fmt: skip
 def test_what_does_not_go_together_is_told(edges, tmp_path, capsys, words, code, message):
     found, _, err = run(capsys, "partition", edges, *[tmp_path / "parts" if word == "OUT" else word for word in words])

@@ -250,7 +250,7 @@ using std::log;
             blockIdx = Dim3{unsigned(at % gx), unsigned(at / gx), 0};                                            \
             run_block(order);                                                                                    \
         }                                                                                                        \
-        state.ranges.clear();                                                                                    \
+        state.ranges.clear(), state.threads.clear(); /* of each library: their stacks would add up */            \
         return state.error.empty() ? nullptr : state.error.c_str();                                              \
     }
 #define EMULATED_KERNEL(...) \

@@ -1,9 +1,8 @@
 """Files and folders that appear whole or not at all: written under a temporary name, synced, renamed.
 
 A kill leaves what was there before, and next to it a hidden `.NAME.new-*`, which the next writer of NAME on this host
-removes. Only where an option named
-a file is a link followed; a link at any other name is replaced itself, so nothing outside of the folder is written over.
-A device or pipe is refused, because the rename would put a file there.
+removes. Only where an option named a file is a link followed; a link at any other name is replaced itself, so nothing
+outside of the folder is written over. A device or pipe is refused, because the rename would put a file there.
 """
 
 from __future__ import annotations

@@ -137,8 +137,7 @@ class CudaEdges:
 
     def row_dots(self, A, U_EK, V_EK, out_nK, accumulate=False) -> None:
         """out_i = sum_j U_ij V_ij."""
-        args = (U_EK.contiguous(), V_EK.contiguous(), out_nK, np.int32(out_nK.shape[1]))
-        args += (np.int32(accumulate),)
+        args = (U_EK.contiguous(), V_EK.contiguous(), out_nK, np.int32(out_nK.shape[1]), np.int32(accumulate))
         _teams(self, "edges", "row_dots", A, [NAMES[out_nK.dtype]], args, has_columns=False)
 
     def spmm_heads(self, A, values_EK, X_cKD, out_nKD, accumulate=False, transpose=False) -> None:

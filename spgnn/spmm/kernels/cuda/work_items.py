@@ -1,9 +1,9 @@
 """How the rows of a CSR are shared out over warps: once a matrix, from indptr alone.
 
 A row of more than `longest` nonzeros is cut into items of nearly equal length, whose sums are added by a second
-kernel; a shorter one is one item. A large matrix has longer items: their sums are written and read once more, and
-the warps that end last are a small part of its time. Items with more than SHORT nonzeros get a warp each, the others a group of
-lanes. Within a bin the rows keep their order, so that neighbours read neighbours' rows from the cache.
+kernel; a shorter one is one item. A large matrix has longer items: their sums are written and read once more, and the
+warps that end last are a small part of its time. Items with more than SHORT nonzeros get a warp each, the others a
+group of lanes. Within a bin the rows keep their order, so that neighbours read neighbours' rows from the cache.
 Shapes: n rows, M items, J rows of several items.
 """
 
@@ -16,9 +16,7 @@ import numpy as np
 from ....errors import ShapeError
 
 LONG, LONGEST, SHORT = 256, 2048, 16
-ITEMS = (
-    25_000  # of the longest kind that the nonzeros of a large matrix make: 8 for each warp that an H200 runs at once
-)
+ITEMS = 25_000  # of the longest kind in a large matrix: 8 for each warp that an H200 runs at once
 THREADS, WARP = 256, 32
 MOST_VECTORS = 4  # packs of a lane; of 8 columns each, 2
 ITEM = np.dtype([("start", "<i8"), ("length", "<i4"), ("row", "<i4")])  # as spmm.cu has them

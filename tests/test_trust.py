@@ -132,14 +132,17 @@ def test_a_graph_that_cannot_be_mapped_for_lack_of_memory_is_a_resource_error(tm
         spgnn.load_graph(tmp_path / "g")
 
 
-def test_an_error_whose_report_does_not_fit_into_memory_is_one_line_and_exit_code_4(monkeypatch, capsys):
+@pytest.mark.parametrize(
+    "missing", [MemoryError(), ImportError("termios.so: failed to map segment from shared object")]
+)
+def test_an_error_whose_report_does_not_fit_into_memory_is_one_line_and_exit_code_4(monkeypatch, capsys, missing):
     from spgnn.cli import main
 
     usual = builtins.__import__
 
     def without_memory(name, *words, **options):
         if name == "dist":
-            raise MemoryError
+            raise missing
         return usual(name, *words, **options)
 
     monkeypatch.setattr(builtins, "__import__", without_memory)

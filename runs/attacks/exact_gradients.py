@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 from attack import ROOT
 
-QUICK, FULL = 60, 3_000  # configurations
+QUICK, FULL = 40, 3_000  # configurations
 EDGE_FAMILIES = ("meshgraphnet", "gine", "transformer", "pna", "gatedgcn", "gat")
 GRIDS = ((1, 1), (2, 1), (3, 1), (4, 2), (4, 1), (16, 4))  # ranks and replication
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from attack import FAST, GRAPH, NotRun, folder, here, limit, need, spgnn, tree
 
-QUICK, FULL = 2, 40  # places at which the disk is full, for each command
+QUICK, FULL = 1, 40  # places at which the disk is full, for each command
 TRAIN = ["train", "g", *FAST, "--checkpoint-every", "0"]
 COMMANDS = {  # name -> (command, what it writes)
     "convert": (["convert", GRAPH, "h"], "h"),

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from attack import GRAPH, finish, folder, here, need, put, spgnn, start, tree
 
-QUICK, FULL = 8, 1_000  # kills, in turn of the kinds
+QUICK, FULL = 5, 950  # kills, in turn of the kinds
 LARGER = "sbm:n=2000,classes=6,features=16,degree=8,seed=1"
 COMMON = "--hidden 16 --method random --checkpoint-every 0 --threads 1 --seed 5 --resume auto".split()
 AVERAGE = "--mode average --parts 6 --interval 3 --epochs 120 --dropout 0.3"

@@ -15,7 +15,7 @@ from pathlib import Path
 from attack import FAST, GRAPH, HERE, folder
 from worlds import Launched, launch
 
-QUICK, FULL = 5, 300  # ranks that end
+QUICK, FULL = 3, 300  # ranks that end
 SECONDS = 10
 WATCHDOG_S = 4  # that a stopped rank may be missed later
 CODES = {"kill": (), "segv": (), "leave": (), "raise": (1,), "memory": (4,), "exit": (3,), "stop": (70,)}  # (): not 0

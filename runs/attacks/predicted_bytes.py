@@ -5,7 +5,7 @@ import sys
 import numpy as np
 from attack import ROOT
 
-QUICK, FULL = 40, 500  # configurations
+QUICK, FULL = 25, 500  # configurations
 GRIDS = ((2, 1), (3, 1), (5, 1), (4, 2), (9, 3))  # ranks and replication
 WIRES = ("float32", "bfloat16", "float16", "int8")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from attack import FAST, GRAPH, ROOT, NotRun, folder, here, limit, need, spgnn
 
-QUICK, FULL = 3, 500  # sizes, at most 20, and allocations that fail, of each command
+QUICK, FULL = 1, 500  # sizes, at most 20, and allocations that fail, of each command
 LARGE = "sbm:n=20000,classes=4,features=64,degree=20,seed=1"
 # Of a process from its start, in which torch does not fit; in less than 120 MB NumPy's OpenBLAS ends Python, and in 500
 # torch does so as it loads.

@@ -14,7 +14,7 @@ from importlib import import_module
 import click
 
 from .. import __version__
-from ..errors import ResourceError, UsageError
+from ..errors import ResourceError, UsageError, is_out_of_memory
 from .failure import explaining
 
 # In the order of a day's work; the module of a command has its name.
@@ -112,7 +112,10 @@ def _stand_in_for_closed() -> None:
 def _fail(error: BaseException) -> int:
     try:
         from ..dist import run_protected  # here: it brings NumPy, which help does not need
-    except MemoryError:  # what reports an error does not fit
+    except Exception as missing:
+        if not is_out_of_memory(missing):
+            raise
+        # What reports an error does not fit.
         sys.stderr.write("spgnn: error: out of memory: an allocation failed\n")
         return ResourceError.exit_code
 

@@ -207,3 +207,12 @@ def test_an_old_folder_that_nothing_replaced_stays(tmp_path):
     old.mkdir()
     with new_folder(tmp_path / "out"):
         assert old.exists()
+
+
+@pytest.mark.parametrize("make", [new_folder, new_file])
+def test_what_is_being_written_for_long_stays(tmp_path, make):
+    with make(tmp_path / "out"):
+        (long,) = tmp_path.iterdir()
+        os.utime(long, (0, 0))
+        with make(tmp_path / "out"):
+            assert long.exists()

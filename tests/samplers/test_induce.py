@@ -1,5 +1,7 @@
 """induce is A[V][:, V] of SciPy with the place of each nonzero in A; sets of nodes are those of NumPy."""
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -88,3 +90,25 @@ def test_clip_drops_to_a_multiple_and_each_node_as_often():
     assert (abs(counts - 4000 * 16 / 21) < 4.5 * spread).all()
     np.testing.assert_array_equal(_samplers.clip(nodes[:15], 16, 3, 2, 0), nodes[:15])
     np.testing.assert_array_equal(_samplers.clip(nodes, 7, 3, 2, 0), nodes)
+
+
+def test_scratch_that_memory_did_not_suffice_for_is_whole_at_the_next_call():
+    code = """
+import resource
+import numpy as np
+from spgnn.samplers import _samplers
+
+n = 1 << 22
+indptr, indices, nodes = np.array([0, n, *[n] * (n - 1)]), np.arange(n, dtype=np.int32), np.zeros(1, np.int64)
+held = int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) << 10
+limits = resource.getrlimit(resource.RLIMIT_AS)
+resource.setrlimit(resource.RLIMIT_AS, (held + 13 * n, limits[1]))  # two arrays of 4 n bytes fit, that of 8 n does not
+try:
+    _samplers.induce(indptr, indices, nodes)
+except MemoryError:
+    resource.setrlimit(resource.RLIMIT_AS, limits)
+    ends, ids, places = _samplers.induce(indptr, indices, np.arange(2))
+    print(ends.tolist(), ids.tolist(), places.tolist())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "[0, 2, 2] [0, 1] [0, 1]\n", (done.returncode, done.stderr)

@@ -7,6 +7,7 @@ from graphs import dense_operator, random_graph
 from worlds import parallel
 
 from spgnn import train
+from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.layers import GCN, Stack
 
@@ -113,3 +114,15 @@ def test_powers_of_a_sparse_x_that_fill_up_are_not_cached(comm):
     W = torch.ones(60, 2, dtype=torch.float64)
     dense = (torch.from_numpy(dense_operator(full)) @ collected_rows(full))[dgraph.node_n]
     torch.testing.assert_close(dgraph.A.chain(dgraph.X, W, power=2), dense @ W, rtol=1e-10, atol=1e-10)
+
+
+def test_that_x_was_released_is_known_without_reading_it(monkeypatch):
+    """A step that is captured on a device must not read from it."""
+    dgraph = dgraph_of(SelfCommunicator())
+    dgraph.keep()
+    expected = dgraph.A @ dgraph.X
+    dgraph.A.fixed_input.release(dgraph.A.pool)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.Tensor, "__bool__", None)
+        found = dgraph.A @ dgraph.X
+    assert torch.equal(found, expected)

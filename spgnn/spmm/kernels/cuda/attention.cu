@@ -70,8 +70,7 @@ __global__ void __launch_bounds__(256)
                 w[q] = leaky(left[row * K + q % K] + right[i64(__ldg(indices + e + q / K)) * K + q % K], slope);
         }
         __syncwarp();
-        // The weights of the chunk; where there is plus, their sign tells what is in it. Sums are of weights before the
-        // mask.
+        // The weights of the chunk, their sign tells what is in plus; sums are of weights before the mask.
         const auto weigh = [&](i32 q, T now, T& all, T& above) {
             const T score = w[q], weight = exp_of(score - now);
             all += weight;

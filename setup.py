@@ -19,23 +19,48 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-import pybind11
+import nanobind
+import numpy
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 # Loops choose their instruction set at run time (spgnn/native/cpu.h), so no -march here.
 IS_X86 = platform.machine() in ("x86_64", "AMD64")
-COMMON = ["-std=c++17", "-fvisibility=hidden", "-fPIC", "-DNDEBUG", "-Wall", "-Wno-psabi"]
+COMMON = ["-std=c++17", "-fvisibility=hidden", "-fPIC", "-DNDEBUG", "-DNB_COMPACT_ASSERTIONS", "-Wall", "-Wno-psabi"]
 # Results are the same on every machine: no fused multiply-add where scores and draws are compared. popcnt is in every
 # x86-64 since 2008.
 REPEATABLE = ["-O2", "-ffp-contract=off", *(["-mpopcnt"] if IS_X86 else [])]
 FAST = ["-O3", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", *([] if IS_X86 else ["-ffp-contract=fast"])]
-ISAS = (2, 1, 0) if IS_X86 else (0,)  # AVX-512, AVX2, baseline
+NAMES = ("base", "avx2", "avx512")  # the numbers of spgnn/native/cpu.h
+
+
+def built_isas() -> tuple[int, ...]:
+    """Return the instruction sets that loops are compiled for, the baseline with them.
+
+    SPGNN_ISA_BUILD: all, or names with commas between them; by default what this machine has.
+    """
+    wanted = os.environ.get("SPGNN_ISA_BUILD", "")
+    if not IS_X86:
+        return (0,)
+    if wanted == "all":
+        return (2, 1, 0)
+    if wanted:
+        if unknown := set(wanted.split(",")) - set(NAMES):
+            raise SystemExit(f"error: SPGNN_ISA_BUILD has {sorted(unknown)}; expected all, or of {', '.join(NAMES)}")
+        return tuple(sorted({0, *map(NAMES.index, wanted.split(","))}, reverse=True))
+    with open("/proc/cpuinfo") as file:
+        has = set(next((line for line in file if line.startswith("flags")), "").split())
+    if not {"avx2", "fma", "popcnt", "bmi1"} <= has:
+        return (0,)
+    return (2 if {"avx512f", "avx512vl", "avx512bw", "avx512dq"} <= has else 1, 0)
+
+
+ISAS = built_isas()
 
 
 @dataclass(frozen=True)
 class Unit:
-    """Files that are compiled together, as each reads the headers of pybind11; weight: seconds relative to others."""
+    """Files that are compiled together, as each reads the same headers; weight: seconds relative to others."""
 
     sources: tuple[str, ...]
     flags: tuple[str, ...]
@@ -55,17 +80,32 @@ def loops() -> list[Unit]:
     """Return the loops of spgnn.spmm, for each instruction set; those over edges also for each type of rows."""
     made = []
     for isa in ISAS:
-        flag = f"-DSPGNN_ISA={isa}"
-        made += units("spmm/kernels/loops", f"products:{8 + 7 * isa} dense:3 gemm:4", *FAST, flag)
+        is_plain = IS_X86 and isa == 0  # for processors of before 2013: half the time of compiling
+        flags = [f"-DSPGNN_ISA={isa}", *(["-O2"] if is_plain else [])]
+        made += units("spmm/kernels/loops", f"products:{8 + 7 * isa} dense:3 gemm:4", *FAST, *flags)
         for stored, weight in (("float", 8 + 4 * isa), ("bfloat16 -DSPGNN_ROUNDED", 6 + 4 * isa), ("double", 7)):
-            made += units("spmm/kernels/loops", f"edges:{weight}", *FAST, flag, *f"-DSPGNN_STORED={stored}".split())
+            made += units("spmm/kernels/loops", f"edges:{weight}", *FAST, *flags, *f"-DSPGNN_STORED={stored}".split())
     return made
 
 
+NANOBIND = Path(nanobind.source_dir())
+LIBRARY = Unit(
+    (str(NANOBIND / "nb_combined.cpp"),),
+    (
+        "-O2",
+        "-fno-strict-aliasing",
+        "-ffunction-sections",
+        "-fdata-sections",
+        f"-I{NANOBIND.parent}/ext/robin_map/include",
+    ),
+    9,
+)
+BUILT = [f"-DSPGNN_BUILT={sum(1 << isa for isa in ISAS)}"]
 EXTENSIONS = {
-    "spmm.kernels._kernels": units("spmm/kernels", "products+dense+gemm:18 edges:12", "-O2", "-fopenmp") + loops(),
+    "spmm.kernels._kernels": units("spmm/kernels", "products+dense+gemm:9 edges:5", "-O2", "-fopenmp", *BUILT)
+    + loops(),
     "samplers._samplers": units(
-        "samplers", "draws+frontier+shadow:12 induce+operators+blocks+samplers:14", "-O3", *REPEATABLE[1:]
+        "samplers", "draws+frontier+shadow:5 samplers+induce+operators+blocks:7", "-O3", *REPEATABLE[1:]
     ),
     "data._text": units("data", "text:5", "-O2"),
     "partition._loops": units("partition", "loops:11", "-O2", "-pthread"),
@@ -84,9 +124,11 @@ class Build(build_ext):
         self.digests: dict[str, str] = {}
         compiler = shlex.split(os.environ.get("CXX") or sysconfig.get_config_var("CXX") or "g++")
         self.command = [*([] if not shutil.which("ccache") else ["ccache"]), *compiler]
-        self.includes = [f"-I{sysconfig.get_path('include')}", f"-I{pybind11.get_include()}"]
+        self.includes = [
+            f"-I{path}" for path in (sysconfig.get_path("include"), numpy.get_include(), nanobind.include_dir())
+        ]
         started = time.perf_counter()
-        every = [unit for made in EXTENSIONS.values() for unit in made]
+        every = [LIBRARY, *(unit for made in EXTENSIONS.values() for unit in made)]
         jobs = int(os.environ.get("SPGNN_BUILD_JOBS") or len(os.sched_getaffinity(0)))
         pool = ThreadPoolExecutor(jobs)
         try:
@@ -102,13 +144,14 @@ class Build(build_ext):
     def object_of(self, unit: Unit) -> Path:
         """Return where the object of a unit is; its defines are part of the name."""
         defines = "".join(flag.removeprefix("-DSPGNN").replace("=", "") for flag in unit.flags if "-DSPGNN" in flag)
-        return self.objects / (unit.sources[0].removesuffix(".cpp").replace("/", ".") + defines + ".o")
+        name = "nanobind" if unit is LIBRARY else unit.sources[0].removesuffix(".cpp").replace("/", ".")
+        return self.objects / (name + defines + ".o")
 
     def compile(self, unit: Unit) -> None:
         out = self.object_of(unit)
-        together = [word for source in unit.sources[1:] for word in ("-include", source)]
+        together = [word for source in unit.sources[:-1] for word in ("-include", source)]
         flags = [*COMMON, *unit.flags, *self.includes, *together]
-        command = [*self.command, *flags, "-MMD", "-c", unit.sources[0]]
+        command = [*self.command, *flags, "-MMD", "-c", unit.sources[-1]]
         stamp, note = self.stamp(command, out), out.with_suffix(".stamp")
         if stamp and out.exists() and note.exists() and note.read_text() == stamp:
             return
@@ -140,10 +183,10 @@ class Build(build_ext):
         return self.digests[path]
 
     def build_extension(self, ext):
-        made = [self.object_of(unit) for unit in EXTENSIONS[ext.name.removeprefix("spgnn.")]]
+        made = [self.object_of(unit) for unit in (*EXTENSIONS[ext.name.removeprefix("spgnn.")], LIBRARY)]
         out = Path(self.get_ext_fullpath(ext.name))
         threads = ["-fopenmp"] if ext.name.endswith("_kernels") else ["-pthread"]
-        command = [*self.command, "-shared", "-s", *map(str, made), *threads, "-o", str(out)]
+        command = [*self.command, "-shared", "-s", "-Wl,--gc-sections", *map(str, made), *threads, "-o", str(out)]
         stamp = "\n".join([shlex.join(command), *(path.with_suffix(".stamp").read_text() for path in made)])
         note = self.objects / f"{ext.name}.{hashlib.sha256(str(out).encode()).hexdigest()[:8]}.link"
         if out.exists() and note.exists() and note.read_text() == stamp:

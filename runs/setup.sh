@@ -152,7 +152,7 @@ install_spgnn() {
     # An environment of another place or interpreter, or half a one, is not mended.
     is_own_venv "$python" || "$python" -m venv --clear "$venv" >&2 || fail "cannot make $venv, see above"
     local pip=("$venv/bin/python" -m pip --disable-pip-version-check install --quiet -c "$root/runs/constraints.txt")
-    "${pip[@]}" setuptools pybind11 >&2 || fail "what compiles spgnn cannot be installed into $venv, see above"
+    "${pip[@]}" setuptools nanobind numpy >&2 || fail "what compiles spgnn cannot be installed into $venv, see above"
     say "environment: $((SECONDS - started)) s"
     started=$SECONDS
     start_compiler  # beside the downloads

@@ -14,7 +14,7 @@ from typing import TextIO
 
 NO_MEMORY = (
     *("can't allocate memory", "cannot allocate memory", "out of memory", "can't start new thread"),
-    *("std::bad_alloc", "failed to map segment", "could not allocate"),  # C++, the loader, pybind11
+    *("std::bad_alloc", "failed to map segment", "could not allocate"),  # C++, the loader, NumPy
 )
 STYLES = {"bold": "1", "red": "31", "green": "32", "yellow": "33"}
 CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}

@@ -16,7 +16,7 @@ RUNS = {
     "address,undefined": ("libasan.so", (), ("tests/spmm", "tests/samplers", "tests/partition", "tests/data", "tests/graph")),
     "thread": ("libtsan.so", ("partition._loops", "samplers._samplers"), ("tests/partition/test_cover.py", "tests/samplers")),
 }  # fmt: skip
-# No optimisation that hides a fault, no strip; objects of pybind11 have types that other libraries do not see.
+# No optimisation that hides a fault, no strip; objects of nanobind have types that other libraries do not see.
 COMPILER = "-fno-sanitize-recover=undefined -fno-sanitize=vptr -fno-omit-frame-pointer -g1 -O1"
 OPTIONS = {
     "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1:allocator_may_return_null=1",

@@ -27,7 +27,7 @@ COMMANDS = {
     "read": ["info", "e.txt"],
 }
 FAIL = r"""
-#define LEAST 256  // smaller ones are pybind11's too, which does not go on after them
+#define LEAST 256  // smaller ones are nanobind's too, which does not go on after them
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
@@ -134,7 +134,7 @@ def number_of(home: Path, words: list[str], python: str) -> int:
 def fail_at(k: int, to: str = "") -> None:
     """Let allocation k of this process fail, -1: none; their number is written to a file at the end.
 
-    The C++ modules are loaded before: where an allocation fails while it loads one, pybind11 ends the process.
+    The C++ modules are loaded before: where an allocation fails while it loads one, nanobind ends the process.
     """
     import atexit
 

@@ -1,7 +1,8 @@
 // Numbers from lines of text: the edges of an edge list, or all numbers of each line. Python's lock is released
 // meanwhile.
 
-#include <pybind11/pybind11.h>
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
 
 #include <charconv>
 #include <cmath>
@@ -10,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace py = pybind11;
+namespace nb = nanobind;
 
 namespace {
 
@@ -159,48 +160,47 @@ Rows read_rows(const char* text, int64_t size, const std::string& marks) {
 }
 
 template <class T>
-py::bytes bytes_of(const std::vector<T>& values) {
-    return {reinterpret_cast<const char*>(values.data()), sizeof(T) * values.size()};
+nb::bytes bytes_of(const std::vector<T>& values) {
+    return nb::bytes(values.data(), sizeof(T) * values.size());
 }
 
-py::object tuple_of(const Fault& fault) {
-    if (fault.line < 0) return py::none();
-    return py::make_tuple(fault.line, fault.what, fault.column, py::bytes(fault.text, fault.size));
+nb::object tuple_of(const Fault& fault) {
+    if (fault.line < 0) return nb::none();
+    return nb::make_tuple(fault.line, fault.what, fault.column, nb::bytes(fault.text, fault.size));
 }
 
 // Call read(text, size) on the bytes of a block, without Python's lock.
 template <class Read>
-auto unlocked(const py::bytes& block, Read read) {
-    char* text;
-    py::ssize_t size;
-    PyBytes_AsStringAndSize(block.ptr(), &text, &size);
-    py::gil_scoped_release free;
+auto unlocked(const nb::bytes& block, Read read) {
+    const char* text = block.c_str();
+    const int64_t size = int64_t(block.size());
+    nb::gil_scoped_release free;
     return read(text, size);
 }
 
 }  // namespace
 
-PYBIND11_MODULE(_text, m) {
+NB_MODULE(_text, m) {
     m.doc() = "Numbers of lines of text for spgnn.data.readers.lines, which says where a bad line is.";
     // (ids u, v, u, v, ... as bytes of int64, weights as bytes of float64, None or a fault: line, what, column, text)
     m.def(
         "read_edges",
-        [](const py::bytes& block, int64_t count, int64_t source, int64_t target, int64_t weight, int64_t low,
+        [](const nb::bytes& block, int64_t count, int64_t source, int64_t target, int64_t weight, int64_t low,
            int64_t high, const std::string& marks) {
             const Columns columns{count, source, target, weight, low, high};
             const Edges edges =
                 unlocked(block, [&](const char* text, int64_t size) { return read_edges(text, size, columns, marks); });
-            return py::make_tuple(bytes_of(edges.ids), bytes_of(edges.weights), tuple_of(edges.fault));
+            return nb::make_tuple(bytes_of(edges.ids), bytes_of(edges.weights), tuple_of(edges.fault));
         },
-        py::arg("block"), py::arg("count"), py::arg("source"), py::arg("target"), py::arg("weight"), py::arg("low"),
-        py::arg("high"), py::arg("marks"));
+        nb::arg("block"), nb::arg("count"), nb::arg("source"), nb::arg("target"), nb::arg("weight"), nb::arg("low"),
+        nb::arg("high"), nb::arg("marks"));
     // (values as bytes of float64, counts of each line as bytes of int64, None or a fault)
     m.def(
         "read_rows",
-        [](const py::bytes& block, const std::string& marks) {
+        [](const nb::bytes& block, const std::string& marks) {
             const Rows rows =
                 unlocked(block, [&](const char* text, int64_t size) { return read_rows(text, size, marks); });
-            return py::make_tuple(bytes_of(rows.values), bytes_of(rows.counts), tuple_of(rows.fault));
+            return nb::make_tuple(bytes_of(rows.values), bytes_of(rows.counts), tuple_of(rows.fault));
         },
-        py::arg("block"), py::arg("marks"));
+        nb::arg("block"), nb::arg("marks"));
 }

@@ -155,6 +155,10 @@ def check_kernels(threads: int = 0) -> Check:
     if not worst < 1e-4:
         found = f"the product with a sparse matrix has an error of {worst:.2g}"
         return result("fail", found, "build again: pip install --force-reinstall .")
+    from ..spmm.kernels.cpu import BUILD_ALL, slow_loops
+
+    if slow := slow_loops():
+        return result("warn", slow, BUILD_ALL)
     return result("ok", f"sparse products are correct, torch {torch.__version__}")
 
 

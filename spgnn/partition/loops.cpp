@@ -1,7 +1,7 @@
 // The extension of spgnn.partition: arguments checked, loops on several threads, Python's lock released.
 // std::thread, not OpenMP: torch brings an OpenMP of its own.
 
-#include <pybind11/pybind11.h>
+#define SPGNN_MODULE
 
 #include <algorithm>
 #include <future>
@@ -13,20 +13,18 @@
 #include "locality.h"
 #include "similarity.h"
 
-namespace py = pybind11;
-
 namespace spgnn {
 namespace {
 
 // Covers of the ranges bounds[b] .. bounds[b + 1] - 1 of the columns:
 // (is a column in its cover, rows range after range, where each range's rows start, nonzeros that move).
-py::tuple range_covers(const Array<int64_t>& indptr, const Array<int32_t>& indices, int64_t columns,
+nb::tuple range_covers(const Array<int64_t>& indptr, const Array<int32_t>& indices, int64_t columns,
                        const Array<int64_t>& bounds, int threads) {
-    py::array_t<bool> is_cover(columns);
+    Array<bool> is_cover(columns);
     std::vector<int64_t> rows, rows_ptr(1, 0), moved;
     bool* mark = is_cover.mutable_data();
     {
-        py::gil_scoped_release free;
+        nb::gil_scoped_release free;
         check_csr(indptr, indices, columns);
         require(bounds.ndim() == 1 && bounds.size() > 0, "bounds must be a vector");
         const int64_t ranges = bounds.size() - 1, n = indptr.size() - 1;
@@ -58,16 +56,16 @@ py::tuple range_covers(const Array<int64_t>& indptr, const Array<int32_t>& indic
             rows_ptr.push_back(int64_t(rows.size()));
         }
     }
-    return py::make_tuple(is_cover, array_of(rows), array_of(rows_ptr), array_of(moved));
+    return nb::make_tuple(is_cover, array_of(rows), array_of(rows_ptr), array_of(moved));
 }
 
 // (3, k, k): columns in the cover, rows in it and nonzeros that move, of the block (q owns, p reads).
-py::array_t<int64_t> pair_covers(const Array<int64_t>& indptr, const Array<int32_t>& indices,
-                                 const Array<int32_t>& owner, int64_t k, int threads) {
+Array<int64_t> pair_covers(const Array<int64_t>& indptr, const Array<int32_t>& indices, const Array<int32_t>& owner,
+                           int64_t k, int threads) {
     const int64_t n = indptr.size() - 1;
-    py::array_t<int64_t> table({int64_t(3), k, k});
+    Array<int64_t> table({3, k, k});
     int64_t* out = table.mutable_data();
-    py::gil_scoped_release free;
+    nb::gil_scoped_release free;
     check_csr(indptr, indices, n);
     require(owner.size() == n, "owners do not fit the matrix");
     for (int64_t i = 0; i < n; ++i) require(owner.data()[i] >= 0 && owner.data()[i] < k, "an owner is not a part");
@@ -93,13 +91,13 @@ py::array_t<int64_t> pair_covers(const Array<int64_t>& indptr, const Array<int32
 
 // (the cheapest order of locality.h, empty unless it costs at most `enough` times the present order; the cost of the
 // present order; the cost of the cheapest).
-py::tuple local_order(const Array<int64_t>& indptr, const Array<int32_t>& indices, double enough, int threads) {
+nb::tuple local_order(const Array<int64_t>& indptr, const Array<int32_t>& indices, double enough, int threads) {
     const int64_t n = indptr.size() - 1, *starts = indptr.data();
     const int32_t* columns = indices.data();
     std::vector<int32_t> best;
     int64_t now = 0, least = 0;
     {
-        py::gil_scoped_release free;
+        nb::gil_scoped_release free;
         check_csr(indptr, indices, n);
         auto cost_of = [&](const int32_t* order) { return reading_cost(starts, columns, n, order); };
         std::vector<int32_t> falling;
@@ -119,16 +117,16 @@ py::tuple local_order(const Array<int64_t>& indptr, const Array<int32_t>& indice
         compare(falling, of_falling);
         compare(near, of_near);
     }
-    return py::make_tuple(array_of(best), now, least);
+    return nb::make_tuple(array_of(best), now, least);
 }
 
 // x_i . x_j for each nonzero (i, j) of a pattern with sorted int64 indices; x (n, f).
 template <class Real>
-py::array_t<double> dense_dots(const Array<int64_t>& indptr, const Array<int64_t>& indices, const Array<Real>& x,
-                               int threads) {
-    py::array_t<double> dots(indices.size());
+Array<double> dense_dots(const Array<int64_t>& indptr, const Array<int64_t>& indices, const Array<Real>& x,
+                         int threads) {
+    Array<double> dots(indices.size());
     double* out = dots.mutable_data();
-    py::gil_scoped_release free;
+    nb::gil_scoped_release free;
     require(x.ndim() == 2 && x.shape(0) == indptr.size() - 1, "x must have a row for each row of the pattern");
     check_csr(indptr, indices, x.shape(0));
     spgnn::dense_dots(indptr.data(), indices.data(), x.shape(0), x.data(), x.shape(1), out, threads);
@@ -137,12 +135,11 @@ py::array_t<double> dense_dots(const Array<int64_t>& indptr, const Array<int64_t
 
 // The same for x in CSR.
 template <class Real>
-py::array_t<double> sparse_dots(const Array<int64_t>& indptr, const Array<int64_t>& indices,
-                                const Array<int64_t>& x_indptr, const Array<int32_t>& x_indices,
-                                const Array<Real>& x_data, int64_t features, int threads) {
-    py::array_t<double> dots(indices.size());
+Array<double> sparse_dots(const Array<int64_t>& indptr, const Array<int64_t>& indices, const Array<int64_t>& x_indptr,
+                          const Array<int32_t>& x_indices, const Array<Real>& x_data, int64_t features, int threads) {
+    Array<double> dots(indices.size());
     double* out = dots.mutable_data();
-    py::gil_scoped_release free;
+    nb::gil_scoped_release free;
     require(x_indptr.size() == indptr.size() && x_data.size() == x_indices.size(),
             "x must have a row for each row of the pattern");
     check_csr(indptr, indices, indptr.size() - 1);
@@ -153,25 +150,26 @@ py::array_t<double> sparse_dots(const Array<int64_t>& indptr, const Array<int64_
 }
 
 template <class Real>
-void define_dots(py::module_& m) {
-    m.def("dense_dots", &dense_dots<Real>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
-          py::arg("x").noconvert(), py::arg("threads"));
-    m.def("sparse_dots", &sparse_dots<Real>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
-          py::arg("x_indptr").noconvert(), py::arg("x_indices").noconvert(), py::arg("x_data").noconvert(),
-          py::arg("features"), py::arg("threads"));
+void define_dots(nb::module_& m) {
+    m.def("dense_dots", &dense_dots<Real>, nb::arg("indptr"), nb::arg("indices"), nb::arg("x"), nb::arg("threads"));
+    m.def("sparse_dots", &sparse_dots<Real>, nb::arg("indptr"), nb::arg("indices"), nb::arg("x_indptr"),
+          nb::arg("x_indices"), nb::arg("x_data"), nb::arg("features"), nb::arg("threads"));
 }
 
 }  // namespace
 }  // namespace spgnn
 
-PYBIND11_MODULE(_loops, m) {
+namespace nb = nanobind;
+
+NB_MODULE(_loops, m) {
+    spgnn::import_numpy();
     m.doc() = "Loops of spgnn.partition; its cover, locality and entropy make their arguments.";
-    m.def("range_covers", &spgnn::range_covers, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
-          py::arg("columns"), py::arg("bounds").noconvert(), py::arg("threads"));
-    m.def("pair_covers", &spgnn::pair_covers, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
-          py::arg("owner").noconvert(), py::arg("k"), py::arg("threads"));
-    m.def("local_order", &spgnn::local_order, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
-          py::arg("enough"), py::arg("threads") = 1);
+    m.def("range_covers", &spgnn::range_covers, nb::arg("indptr"), nb::arg("indices"), nb::arg("columns"),
+          nb::arg("bounds"), nb::arg("threads"));
+    m.def("pair_covers", &spgnn::pair_covers, nb::arg("indptr"), nb::arg("indices"), nb::arg("owner"), nb::arg("k"),
+          nb::arg("threads"));
+    m.def("local_order", &spgnn::local_order, nb::arg("indptr"), nb::arg("indices"), nb::arg("enough"),
+          nb::arg("threads") = 1);
     spgnn::define_dots<float>(m);
     spgnn::define_dots<double>(m);
 }

@@ -1,7 +1,5 @@
 // Blocks of the layers above a batch of targets: their sampled neighbours, the neighbours of those, and so on.
 
-#include <pybind11/stl.h>
-
 #include <algorithm>
 
 #include "../native/arrays.h"
@@ -44,24 +42,24 @@ class Blocks {
 
     // The nodes of the first layer's inputs, and (n, m, indptr, indices, place, scale or None) of each block, the first
     // layer first; targets ascending.
-    py::tuple draw(Array<int64_t> targets, uint64_t seed, uint64_t stream, uint64_t index) {
+    nb::tuple draw(Array<int64_t> targets, uint64_t seed, uint64_t stream, uint64_t index) {
         auto w = workspaces.take();
         {
-            const py::gil_scoped_release unlocked;
+            const nb::gil_scoped_release unlocked;
             run(*w, targets.data(), targets.size(), seed, stream, index);
         }
-        py::array_t<int64_t> node(py::ssize_t(w->nodes.size()));
+        Array<int64_t> node(int64_t(w->nodes.size()));
         std::copy(w->nodes.begin(), w->nodes.end(), node.mutable_data());
-        py::list out;
+        nb::list out;
         for (auto block = w->blocks.rbegin(); block != w->blocks.rend(); ++block) {
-            py::object scale = py::none();
-            if (block->is_scaled) scale = block->scale.release();
-            out.append(py::make_tuple(block->n, block->m, block->indptr.release(), block->indices.release(),
+            nb::object scale = nb::none();
+            if (block->is_scaled) scale = block->scale.release().object();
+            out.append(nb::make_tuple(block->n, block->m, block->indptr.release(), block->indices.release(),
                                       block->place.release(), scale));
         }
         w->blocks.clear();
         workspaces.give(std::move(w));
-        return py::make_tuple(node, out);
+        return nb::make_tuple(node, out);
     }
 
   private:
@@ -202,17 +200,17 @@ class Blocks {
     Workspaces<Neighbourhood> workspaces;
 };
 
-static py::array_t<uint64_t> node_numbers(uint64_t seed, uint64_t stream, uint64_t index, Array<int64_t> nodes) {
-    py::array_t<uint64_t> out(nodes.size());
+static Array<uint64_t> node_numbers(uint64_t seed, uint64_t stream, uint64_t index, Array<int64_t> nodes) {
+    Array<uint64_t> out(nodes.size());
     const NodeNumbers number(seed, stream, index);
-    for (py::ssize_t k = 0; k < nodes.size(); ++k) out.mutable_data()[k] = number(nodes.data()[k]);
+    for (int64_t k = 0; k < nodes.size(); ++k) out.mutable_data()[k] = number(nodes.data()[k]);
     return out;
 }
 
-void define_blocks(py::module_& m) {
+void define_blocks(nb::module_& m) {
     m.def("node_numbers", &node_numbers, "64 random bits for each node, a function of (seed, stream, index, node)");
-    py::class_<Blocks>(m, "Blocks", "sampled neighbours of targets, a block for each layer")
-        .def(py::init<Array<int64_t>, Array<int32_t>, std::vector<int64_t>, bool>())
+    nb::class_<Blocks>(m, "Blocks", "sampled neighbours of targets, a block for each layer")
+        .def(nb::init<Array<int64_t>, Array<int32_t>, std::vector<int64_t>, bool>())
         .def("draw", &Blocks::draw);
 }
 

@@ -8,9 +8,9 @@
 
 namespace spgnn {
 
-static py::array_t<int64_t> integers(uint64_t seed, uint64_t stream, uint64_t index, uint64_t below, int64_t count) {
+static Array<int64_t> integers(uint64_t seed, uint64_t stream, uint64_t index, uint64_t below, int64_t count) {
     require(below > 0, "below must be positive");
-    py::array_t<int64_t> out(count);
+    Array<int64_t> out(count);
     Rng rng(seed, stream, index);
     for (int64_t i = 0; i < count; ++i)
         out.mutable_data()[i] = int64_t(below >> 32 ? rng.below64(below) : rng.below(uint32_t(below)));
@@ -18,20 +18,20 @@ static py::array_t<int64_t> integers(uint64_t seed, uint64_t stream, uint64_t in
 }
 
 // 0 to n - 1 in random order (Fisher & Yates).
-static py::array_t<int64_t> permutation(uint64_t seed, uint64_t stream, uint64_t index, int64_t n) {
-    py::array_t<int64_t> out(n);
+static Array<int64_t> permutation(uint64_t seed, uint64_t stream, uint64_t index, int64_t n) {
+    Array<int64_t> out(n);
     int64_t* order = out.mutable_data();
-    py::gil_scoped_release release;
+    nb::gil_scoped_release release;
     Rng rng(seed, stream, index);
     std::iota(order, order + n, int64_t(0));
     for (int64_t i = n; i > 1; --i) std::swap(order[i - 1], order[rng.below64(uint64_t(i))]);
     return out;
 }
 
-static py::array_t<int64_t> draw(const Alias& table, uint64_t seed, uint64_t stream, uint64_t index, int64_t count) {
-    py::array_t<int64_t> out(count);
+static Array<int64_t> draw(const Alias& table, uint64_t seed, uint64_t stream, uint64_t index, int64_t count) {
+    Array<int64_t> out(count);
     int64_t* drawn = out.mutable_data();
-    py::gil_scoped_release release;
+    nb::gil_scoped_release release;
     Rng rng(seed, stream, index);
     for (int64_t i = 0; i < count; ++i) drawn[i] = table.draw(rng);
     return out;
@@ -39,15 +39,15 @@ static py::array_t<int64_t> draw(const Alias& table, uint64_t seed, uint64_t str
 
 // Walks from uniform roots, (steps + 1, roots): all roots take a step before the next, so that their reads overlap.
 // Source: GraphSAINT (Zeng et al. 2021), Algorithm 5; a node without neighbours stays.
-static py::array_t<int64_t> walk(const Array<int64_t>& indptr, const Array<int32_t>& indices, int64_t roots,
-                                 int64_t steps, uint64_t seed, uint64_t stream, uint64_t index) {
+static Array<int64_t> walk(const Array<int64_t>& indptr, const Array<int32_t>& indices, int64_t roots, int64_t steps,
+                           uint64_t seed, uint64_t stream, uint64_t index) {
     const int64_t N = indptr.size() - 1;
     require(N > 0 && roots >= 0 && steps >= 0, "a walk needs nodes, roots and steps");
-    py::array_t<int64_t> out({steps + 1, roots});
+    Array<int64_t> out({steps + 1, roots});
     int64_t* node = out.mutable_data();
     const int64_t* p = indptr.data();
     const int32_t* j = indices.data();
-    py::gil_scoped_release release;
+    nb::gil_scoped_release release;
     Rng rng(seed, stream, index);
     for (int64_t r = 0; r < roots; ++r) node[r] = rng.below(uint32_t(N));
     std::vector<int64_t> place(static_cast<size_t>(roots));
@@ -66,17 +66,17 @@ static py::array_t<int64_t> walk(const Array<int64_t>& indptr, const Array<int32
 // (2, count) ends of nonzeros (u, v) with P(u, v) proportional to 1 / deg u + 1 / deg v, deg of rows and columns
 // together: a uniform node that is not isolated, then one of the nonzeros of its row and column.
 // Source: GraphSAINT (Zeng et al. 2021), Algorithm 5, without its table. of_column is empty where A is symmetric.
-static py::array_t<int64_t> edges(const Array<int64_t>& indptr, const Array<int32_t>& indices,
-                                  const Array<int64_t>& column_indptr, const Array<int32_t>& of_column,
-                                  const Array<int64_t>& nodes, int64_t count, uint64_t seed, uint64_t stream,
-                                  uint64_t index) {
+static Array<int64_t> edges(const Array<int64_t>& indptr, const Array<int32_t>& indices,
+                            const Array<int64_t>& column_indptr, const Array<int32_t>& of_column,
+                            const Array<int64_t>& nodes, int64_t count, uint64_t seed, uint64_t stream,
+                            uint64_t index) {
     require(nodes.size() > 0, "there are no edges to draw");
-    py::array_t<int64_t> out({int64_t(2), count});
+    Array<int64_t> out({2, count});
     int64_t* ends = out.mutable_data();
     const int64_t *p = indptr.data(), *q = column_indptr.size() ? column_indptr.data() : nullptr, *v = nodes.data();
     const uint64_t choices = uint64_t(nodes.size());
     const int32_t *j = indices.data(), *rows = of_column.data();
-    py::gil_scoped_release release;
+    nb::gil_scoped_release release;
     Rng rng(seed, stream, index);
     for (int64_t i = 0; i < count; ++i) {
         const int64_t u = v[rng.below64(choices)], out_degree = p[u + 1] - p[u];
@@ -89,17 +89,18 @@ static py::array_t<int64_t> edges(const Array<int64_t>& indptr, const Array<int3
     return out;
 }
 
-void define_draws(py::module_& m) {
+void define_draws(nb::module_& m) {
     m.def("hash3", &hash3, "a 64-bit hash of three numbers");
     m.def("integers", &integers, "count integers of 0 to below - 1, a function of (seed, stream, index)");
     m.def("permutation", &permutation, "0 to n - 1 in random order, a function of (seed, stream, index)");
     m.def("walk", &walk, "(steps + 1, roots) nodes of walks");
     m.def("edges", &edges, "(2, count) ends of edges");
-    py::class_<Alias>(m, "Alias", "P(i) = weight[i] / sum of weights, by the alias method")
-        .def(py::init([](const Array<double>& weight) {
-            py::gil_scoped_release release;
-            return Alias(weight.data(), weight.size());
-        }))
+    nb::class_<Alias>(m, "Alias", "P(i) = weight[i] / sum of weights, by the alias method")
+        .def("__init__",
+             [](Alias* self, const Array<double>& weight) {
+                 nb::gil_scoped_release release;
+                 new (self) Alias(weight.data(), weight.size());
+             })
         .def("draw", &draw, "count draws, a function of (seed, stream, index)");
 }
 

@@ -29,10 +29,10 @@ class Frontier {
     }
 
     // (b,) the first frontier, then the popped nodes; repeated nodes are repeated.
-    py::array_t<int64_t> draw(uint64_t seed, uint64_t stream, uint64_t index) {
+    Array<int64_t> draw(uint64_t seed, uint64_t stream, uint64_t index) {
         auto w = workspaces.take();
         {
-            const py::gil_scoped_release unlocked;
+            const nb::gil_scoped_release unlocked;
             run(*w, seed, stream, index, false);
         }
         auto out = array_of(w->popped);
@@ -41,14 +41,14 @@ class Frontier {
     }
 
     // The first frontier (M,), the slot and the new node of each step.
-    py::tuple trace(uint64_t seed, uint64_t stream, uint64_t index) {
+    nb::tuple trace(uint64_t seed, uint64_t stream, uint64_t index) {
         auto w = workspaces.take();
         {
-            const py::gil_scoped_release unlocked;
+            const nb::gil_scoped_release unlocked;
             run(*w, seed, stream, index, true);
         }
-        auto out = py::make_tuple(py::array_t<int64_t>(frontier, w->popped.data()), array_of(w->slot_trace),
-                                  array_of(w->node_trace));
+        auto out = nb::make_tuple(array_of(std::vector<int64_t>(w->popped.begin(), w->popped.begin() + frontier)),
+                                  array_of(w->slot_trace), array_of(w->node_trace));
         workspaces.give(std::move(w));
         return out;
     }
@@ -130,9 +130,9 @@ class Frontier {
     Workspaces<Walkers> workspaces;
 };
 
-void define_frontier(py::module_& m) {
-    py::class_<Frontier>(m, "Frontier", "Algorithm 2 of Zeng et al. 2021")
-        .def(py::init<Array<int64_t>, Array<int32_t>, int64_t, int64_t>())
+void define_frontier(nb::module_& m) {
+    nb::class_<Frontier>(m, "Frontier", "Algorithm 2 of Zeng et al. 2021")
+        .def(nb::init<Array<int64_t>, Array<int32_t>, int64_t, int64_t>())
         .def("draw", &Frontier::draw)
         .def("trace", &Frontier::trace);
 }

@@ -111,35 +111,35 @@ static int64_t find(const int64_t* indptr, const int32_t* indices, const Members
 }
 
 // indptr (m + 1), local columns (e), places in A (e) of A[V][:, V].
-static py::tuple induce(const Array<int64_t>& indptr, const Array<int32_t>& indices, const Array<int64_t>& nodes,
+static nb::tuple induce(const Array<int64_t>& indptr, const Array<int32_t>& indices, const Array<int64_t>& nodes,
                         bool uses_vectors) {
     const int64_t N = indptr.size() - 1, m = nodes.size();
-    py::array_t<int64_t> ends(m + 1);
+    Array<int64_t> ends(m + 1);
     Found& found = Found::of_thread();
 #ifdef SPGNN_DISPATCH
     uses_vectors = uses_vectors && best_isa() == 2;
 #endif
     int64_t *out = ends.mutable_data(), e = 0;
     {
-        py::gil_scoped_release release;
+        nb::gil_scoped_release release;
         check_nodes(nodes, N);
         const Members::Held held(Members::of_thread(), nodes.data(), m, N);
         e = find(indptr.data(), indices.data(), held, nodes.data(), m, out, found, uses_vectors);
     }
-    py::array_t<int32_t> ids(e);
-    py::array_t<int64_t> places(e);
+    Array<int32_t> ids(e);
+    Array<int64_t> places(e);
     std::copy_n(found.ids.data(), e, ids.mutable_data());
     std::copy_n(found.places.data(), e, places.mutable_data());
     found.shrink();
-    return py::make_tuple(ends, ids, places);
+    return nb::make_tuple(ends, ids, places);
 }
 
 // The distinct nodes, ascending: by a bitmap where it is short, by sorting elsewhere.
-static py::array_t<int64_t> distinct(const Array<int64_t>& nodes, int64_t N) {
+static Array<int64_t> distinct(const Array<int64_t>& nodes, int64_t N) {
     std::vector<int64_t> out;
     {
         const int64_t *v = nodes.data(), count = nodes.size();
-        py::gil_scoped_release release;
+        nb::gil_scoped_release release;
         for (int64_t i = 0; i < count; ++i) require(v[i] >= 0 && v[i] < N, "nodes must be of 0 to N - 1");
         if (N / 64 < 16 * count) {
             std::vector<uint64_t> bits(size_t(N + 63) / 64);
@@ -158,15 +158,15 @@ static py::array_t<int64_t> distinct(const Array<int64_t>& nodes, int64_t N) {
 }
 
 // Nodes without len % multiple of them, uniformly chosen; all of them where they are fewer than multiple.
-static py::array_t<int64_t> clip(const Array<int64_t>& nodes, int64_t multiple, uint64_t seed, uint64_t stream,
-                                 uint64_t index) {
+static Array<int64_t> clip(const Array<int64_t>& nodes, int64_t multiple, uint64_t seed, uint64_t stream,
+                           uint64_t index) {
     require(multiple > 0, "multiple must be positive");
     const int64_t m = nodes.size();
     int64_t excess = m < multiple ? 0 : m % multiple;
     std::vector<int64_t> out;
     {
         const int64_t* v = nodes.data();
-        py::gil_scoped_release release;
+        nb::gil_scoped_release release;
         Rng rng(seed, stream, index);
         out.reserve(size_t(m - excess));
         for (int64_t i = 0; i < m; ++i)  // selection sampling: each set of positions is as probable
@@ -178,9 +178,9 @@ static py::array_t<int64_t> clip(const Array<int64_t>& nodes, int64_t multiple, 
     return array_of(out);
 }
 
-void define_induce(py::module_& m) {
-    m.def("induce", &induce, "(indptr, indices, places in A) of A[V][:, V], V sorted and distinct", py::arg("indptr"),
-          py::arg("indices"), py::arg("nodes"), py::arg("uses_vectors") = true);
+void define_induce(nb::module_& m) {
+    m.def("induce", &induce, "(indptr, indices, places in A) of A[V][:, V], V sorted and distinct", nb::arg("indptr"),
+          nb::arg("indices"), nb::arg("nodes"), nb::arg("uses_vectors") = true);
     m.def("distinct", &distinct, "the distinct nodes of an array, ascending");
     m.def("clip", &clip, "nodes without len(nodes) % multiple of them at random");
 }

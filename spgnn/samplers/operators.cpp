@@ -9,12 +9,12 @@ namespace spgnn {
 
 // A pattern with a diagonal entry in every row: (indptr, indices, from_e), from_e the place in the pattern that was
 // given, -1 for a loop that was added; None where no row lacks its diagonal. Rows ascend.
-static py::object with_loops(const Array<int64_t>& indptr, const Array<int32_t>& indices) {
+static nb::object with_loops(const Array<int64_t>& indptr, const Array<int32_t>& indices) {
     const int64_t n = indptr.size() - 1, *p = indptr.data();
     const int32_t* j = indices.data();
     std::vector<int64_t> ends(size_t(n) + 1), at(static_cast<size_t>(n));  // where a loop goes in, -1: nowhere
     {
-        py::gil_scoped_release release;
+        nb::gil_scoped_release release;
         for (int64_t i = 0; i < n; ++i) {
             int64_t e = p[i];
             while (e < p[i + 1] && j[e] < i) ++e;
@@ -24,13 +24,13 @@ static py::object with_loops(const Array<int64_t>& indptr, const Array<int32_t>&
         }
     }
     const int64_t total = ends[size_t(n)];
-    if (total == indices.size()) return py::none();
-    py::array_t<int32_t> out_indices(total);
-    py::array_t<int64_t> out_from(total);
+    if (total == indices.size()) return nb::none();
+    Array<int32_t> out_indices(total);
+    Array<int64_t> out_from(total);
     int32_t* out = out_indices.mutable_data();
     int64_t* from = out_from.mutable_data();
     {
-        py::gil_scoped_release release;
+        nb::gil_scoped_release release;
         int64_t k = 0;
         const auto copy = [&](int64_t start, int64_t stop) {
             for (int64_t e = start; e < stop; ++e, ++k) out[k] = j[e], from[k] = e;
@@ -42,7 +42,7 @@ static py::object with_loops(const Array<int64_t>& indptr, const Array<int32_t>&
             copy(loop, p[i + 1]);
         }
     }
-    return py::make_tuple(array_of(ends), out_indices, out_from);
+    return nb::make_tuple(array_of(ends), out_indices, out_from);
 }
 
 // The order of the transpose of a symmetric pattern in one pass, whose rows and columns are those of the pattern.
@@ -60,32 +60,32 @@ static bool symmetric_order(const int64_t* p, const int32_t* j, int64_t n, int64
 }
 
 static bool is_symmetric(const Array<int64_t>& indptr, const Array<int32_t>& indices) {
-    py::gil_scoped_release release;
+    nb::gil_scoped_release release;
     return symmetric_order(indptr.data(), indices.data(), indptr.size() - 1, nullptr);
 }
 
 // The transpose of a pattern (n, m): (indptr, indices, order_e), order_e the place of each nonzero in the pattern;
 // indptr and indices may be those of the pattern. may_be_symmetric tries that first.
-static py::tuple transpose(const Array<int64_t>& indptr, const Array<int32_t>& indices, int64_t m,
+static nb::tuple transpose(const Array<int64_t>& indptr, const Array<int32_t>& indices, int64_t m,
                            bool may_be_symmetric) {
     const int64_t n = indptr.size() - 1, e = indices.size(), *p = indptr.data();
     const int32_t* j = indices.data();
-    py::array_t<int64_t> order_e(e);
+    Array<int64_t> order_e(e);
     int64_t* order = order_e.mutable_data();
     if (may_be_symmetric && n == m) {
         bool is_symmetric;
         {
-            py::gil_scoped_release release;
+            nb::gil_scoped_release release;
             is_symmetric = symmetric_order(p, j, n, order);
         }
-        if (is_symmetric) return py::make_tuple(indptr, indices, order_e);
+        if (is_symmetric) return nb::make_tuple(indptr, indices, order_e);
     }
-    py::array_t<int64_t> out_indptr(m + 1);
-    py::array_t<int32_t> out_indices(e);
+    Array<int64_t> out_indptr(m + 1);
+    Array<int32_t> out_indices(e);
     int64_t* ends = out_indptr.mutable_data();
     int32_t* out = out_indices.mutable_data();
     {
-        py::gil_scoped_release release;
+        nb::gil_scoped_release release;
         std::memset(ends, 0, size_t(m + 1) * sizeof(int64_t));
         for (int64_t k = 0; k < e; ++k) ++ends[j[k] + 1];
         for (int64_t c = 0; c < m; ++c) ends[c + 1] += ends[c];
@@ -97,12 +97,12 @@ static py::tuple transpose(const Array<int64_t>& indptr, const Array<int32_t>& i
                 order[place] = k;
             }
     }
-    return py::make_tuple(out_indptr, out_indices, order_e);
+    return nb::make_tuple(out_indptr, out_indices, order_e);
 }
 
 // What the values of a block are made of. from and scale may be missing; a loop that was added weighs 1.
 struct Entries {
-    Entries(const py::object& from_e, const Array<int64_t>& place_e, const py::object& weights)
+    Entries(const Given& from_e, const Array<int64_t>& place_e, const Given& weights)
         : from(data_or_null<int64_t>(from_e)), place(place_e.data()), weight(weights) {}
     int64_t source(int64_t e) const { return from ? from[e] : e; }
     double operator[](int64_t e) const {
@@ -114,15 +114,15 @@ struct Entries {
 };
 
 // Sums of the rows (n) and columns (m) of a block, in double, nonzero after nonzero.
-static py::tuple block_sums(const Array<int64_t>& indptr, const Array<int32_t>& indices, int64_t m,
-                            const py::object& from_e, const Array<int64_t>& place_e, const py::object& weights) {
+static nb::tuple block_sums(const Array<int64_t>& indptr, const Array<int32_t>& indices, int64_t m, const Given& from_e,
+                            const Array<int64_t>& place_e, const Given& weights) {
     const int64_t n = indptr.size() - 1, *p = indptr.data();
     const int32_t* j = indices.data();
     const Entries entries(from_e, place_e, weights);
-    py::array_t<double> rows(n), columns(m);
+    Array<double> rows(n), columns(m);
     double *row = rows.mutable_data(), *column = columns.mutable_data();
     {
-        py::gil_scoped_release release;
+        nb::gil_scoped_release release;
         std::fill(column, column + m, 0.0);
         for (int64_t i = 0; i < n; ++i) {
             row[i] = 0;
@@ -133,19 +133,19 @@ static py::tuple block_sums(const Array<int64_t>& indptr, const Array<int32_t>& 
             }
         }
     }
-    return py::make_tuple(rows, columns);
+    return nb::make_tuple(rows, columns);
 }
 
 // Sums of the rows and columns of A, or of A + I, in the order in which normalise() adds them up.
-static py::tuple graph_sums(const Array<int64_t>& indptr, const Array<int32_t>& indices, const py::object& weights,
+static nb::tuple graph_sums(const Array<int64_t>& indptr, const Array<int32_t>& indices, const Given& weights,
                             bool has_loops) {
     const int64_t N = indptr.size() - 1, *p = indptr.data();
     const Weights weight(weights);
-    py::array_t<double> rows(N), columns(N);
+    Array<double> rows(N), columns(N);
     double *row = rows.mutable_data(), *column = columns.mutable_data();
     const int32_t* j = indices.data();
     {
-        py::gil_scoped_release release;
+        nb::gil_scoped_release release;
         std::fill(column, column + N, 0.0);
         for (int64_t i = 0; i < N; ++i) {
             row[i] = 0;
@@ -161,21 +161,20 @@ static py::tuple graph_sums(const Array<int64_t>& indptr, const Array<int32_t>& 
             if (is_missing) row[i] += 1, column[i] += 1;
         }
     }
-    return py::make_tuple(rows, columns);
+    return nb::make_tuple(rows, columns);
 }
 
 // Squared norms of the columns of diag(left) (A + I) diag(right), (N,).
-static py::array_t<double> column_norms(const Array<int64_t>& indptr, const Array<int32_t>& indices,
-                                        const py::object& weights, const Array<double>& left,
-                                        const Array<double>& right) {
+static Array<double> column_norms(const Array<int64_t>& indptr, const Array<int32_t>& indices, const Given& weights,
+                                  const Array<double>& left, const Array<double>& right) {
     const int64_t N = indptr.size() - 1, *p = indptr.data();
     const double *l = left.data(), *r = right.data();
     const Weights weight(weights);
-    py::array_t<double> out(N);
+    Array<double> out(N);
     double* norm = out.mutable_data();
     const int32_t* j = indices.data();
     {
-        py::gil_scoped_release release;
+        nb::gil_scoped_release release;
         std::fill(norm, norm + N, 0.0);
         for (int64_t i = 0; i < N; ++i) {
             bool is_missing = true;
@@ -194,19 +193,18 @@ static py::array_t<double> column_norms(const Array<int64_t>& indptr, const Arra
 // loop that was added has alpha and scale 1. node_m: the places of rows and columns in left and right, None: as they
 // are.
 template <class T>
-static py::array_t<T> values(const Array<int64_t>& indptr, const Array<int32_t>& indices, const py::object& from_e,
-                             const Array<int64_t>& place_e, const py::object& weights, const py::object& node_m,
-                             const py::object& left_n, const py::object& right_m, const py::object& alpha_E,
-                             const py::object& scale_e) {
+static Array<T> values(const Array<int64_t>& indptr, const Array<int32_t>& indices, const Given& from_e,
+                       const Array<int64_t>& place_e, const Given& weights, const Given& node_m, const Given& left_n,
+                       const Given& right_m, const Given& alpha_E, const Given& scale_e) {
     const int64_t n = indptr.size() - 1, count = indices.size(), *p = indptr.data();
     const int32_t* j = indices.data();
     const Entries entries(from_e, place_e, weights);
     const double *left = data_or_null<double>(left_n), *right = data_or_null<double>(right_m);
     const float *alpha = data_or_null<float>(alpha_E), *scale = data_or_null<float>(scale_e);
     const int64_t* node = data_or_null<int64_t>(node_m);
-    py::array_t<T> out(count);
+    Array<T> out(count);
     T* value = out.mutable_data();
-    py::gil_scoped_release release;
+    nb::gil_scoped_release release;
     for (int64_t i = 0; i < n; ++i) {
         const double of_row = left ? left[node ? node[i] : i] : 1.0;
         for (int64_t e = p[i]; e < p[i + 1]; ++e) {
@@ -225,28 +223,28 @@ static py::array_t<T> values(const Array<int64_t>& indptr, const Array<int32_t>&
 }
 
 // max(C_e, 1) / max(C_v, 1) of the row v of each nonzero e.
-static py::array_t<float> alpha(const Array<int64_t>& indptr, const Array<uint32_t>& count_N,
-                                const Array<uint32_t>& count_E) {
+static Array<float> alpha(const Array<int64_t>& indptr, const Array<uint32_t>& count_N,
+                          const Array<uint32_t>& count_E) {
     const int64_t N = indptr.size() - 1, *p = indptr.data();
     require(count_N.size() == N && count_E.size() == p[N], "counts must be those of nodes and of nonzeros");
-    py::array_t<float> out(count_E.size());
+    Array<float> out(count_E.size());
     float* a = out.mutable_data();
     const uint32_t *of_node = count_N.data(), *of_nonzero = count_E.data();
-    py::gil_scoped_release release;
+    nb::gil_scoped_release release;
     for (int64_t v = 0; v < N; ++v)
         for (int64_t e = p[v]; e < p[v + 1]; ++e)
             a[e] = float(double(std::max(of_nonzero[e], 1u)) / double(std::max(of_node[v], 1u)));
     return out;
 }
 
-void define_operators(py::module_& m) {
+void define_operators(nb::module_& m) {
     m.def("alpha", &alpha, "max(C_e, 1) / max(C_v, 1) of the row v of each nonzero e, float32");
     m.def("with_loops", &with_loops, "(indptr, indices, from_e) of the pattern with all diagonal entries, or None");
     m.def("is_symmetric", &is_symmetric, "whether the pattern of A is that of its transpose");
     m.def("transpose", &transpose, "(indptr, indices, order_e) of the transpose of a pattern");
     m.def("block_sums", &block_sums, "sums of the rows and columns of a block");
-    m.def("graph_sums", &graph_sums, "sums of the rows and columns of A, or of A + I", py::arg("indptr"),
-          py::arg("indices"), py::arg("weights"), py::arg("has_loops"));
+    m.def("graph_sums", &graph_sums, "sums of the rows and columns of A, or of A + I", nb::arg("indptr"),
+          nb::arg("indices"), nb::arg("weights"), nb::arg("has_loops"));
     m.def("column_norms", &column_norms, "squared norms of the columns of diag(left) (A + I) diag(right)");
     m.def("values32", &values<float>, "values of a block, float32");
     m.def("values64", &values<double>, "values of a block, float64");

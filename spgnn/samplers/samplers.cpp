@@ -1,8 +1,11 @@
 // The module of spgnn.samplers' loops. Python's lock is released in every loop.
 
+#define SPGNN_MODULE
+
 #include "samplers.h"
 
-PYBIND11_MODULE(_samplers, m) {
+NB_MODULE(_samplers, m) {
+    spgnn::import_numpy();
     m.doc() = "Loops of spgnn.samplers; its classes check their arguments.";
     spgnn::define_draws(m);
     spgnn::define_induce(m);

@@ -1,13 +1,15 @@
 // What the files of the module share.
 #pragma once
 
+#include <nanobind/stl/vector.h>
+
 #include "../native/arrays.h"
 
 namespace spgnn {
 
 // Weights of nonzeros: float32, float64, or None for 1.
 struct Weights {
-    explicit Weights(const py::object& array) : single(data_or_null<float>(array)), twice(data_or_null<double>(array)) {
+    explicit Weights(const Given& array) : single(data_or_null<float>(array)), twice(data_or_null<double>(array)) {
         require(array.is_none() || single || twice,
                 "weights must be a contiguous vector of float32 or float64, or None");
     }
@@ -24,11 +26,11 @@ inline void prefetch_row(const int64_t* indptr, const int32_t* indices, int64_t 
     for (int64_t e = indptr[row]; e < end; e += 16) __builtin_prefetch(indices + e);
 }
 
-void define_induce(py::module_& m);
-void define_operators(py::module_& m);
-void define_draws(py::module_& m);
-void define_frontier(py::module_& m);
-void define_blocks(py::module_& m);
-void define_shadow(py::module_& m);
+void define_induce(nb::module_& m);
+void define_operators(nb::module_& m);
+void define_draws(nb::module_& m);
+void define_frontier(nb::module_& m);
+void define_blocks(nb::module_& m);
+void define_shadow(nb::module_& m);
 
 }  // namespace spgnn

@@ -1,7 +1,5 @@
 // A bounded subgraph for each target, all of a batch in one block-diagonal pattern.
 
-#include <pybind11/stl.h>
-
 #include <algorithm>
 
 #include "samplers.h"
@@ -31,13 +29,13 @@ class Shadow {
     }
 
     // node (m,), indptr, indices, place of the pattern (m, m), and the rows of the targets.
-    py::tuple draw(Array<int64_t> targets, uint64_t seed, uint64_t stream, uint64_t index) {
+    nb::tuple draw(Array<int64_t> targets, uint64_t seed, uint64_t stream, uint64_t index) {
         auto w = workspaces.take();
         {
-            const py::gil_scoped_release unlocked;
+            const nb::gil_scoped_release unlocked;
             run(*w, targets.data(), targets.size(), seed, stream, index);
         }
-        auto out = py::make_tuple(array_of(w->node), array_of(w->indptr), array_of(w->indices), array_of(w->place),
+        auto out = nb::make_tuple(array_of(w->node), array_of(w->indptr), array_of(w->indices), array_of(w->place),
                                   array_of(w->root));
         workspaces.give(std::move(w));
         return out;
@@ -115,9 +113,9 @@ class Shadow {
     Workspaces<Shadows> workspaces;
 };
 
-void define_shadow(py::module_& m) {
-    py::class_<Shadow>(m, "Shadow", "a bounded subgraph for each target")
-        .def(py::init<Array<int64_t>, Array<int32_t>, std::vector<int64_t>>())
+void define_shadow(nb::module_& m) {
+    nb::class_<Shadow>(m, "Shadow", "a bounded subgraph for each target")
+        .def(nb::init<Array<int64_t>, Array<int32_t>, std::vector<int64_t>>())
         .def("draw", &Shadow::draw);
 }
 

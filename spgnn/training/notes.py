@@ -5,11 +5,15 @@ Shapes: n own rows, C classes.
 
 from __future__ import annotations
 
+import socket
+
 import numpy as np
 
+from ..dist import Communicator
 from ..distgraph import DistGraph
 from ..errors import together
 from ..graph import DIVIDES, count_labels, label_notes
+from ..spmm.kernels.cpu import BUILD_ALL, slow_loops
 from .parts.inference import LayerwiseScorer
 from .scorer import FullScorer
 from .trainer import Trainer
@@ -19,8 +23,12 @@ FALLS, DONE = 0.95, 0.1  # loss of the last epoch over an earlier one: below whi
 
 
 def data_notes(dgraph: DistGraph, scorer: FullScorer | LayerwiseScorer | None = None) -> list[str]:
-    """Return the notes on the data of a graph, a sentence each; scorer: has labels and split, None: without labels. Collective."""
-    return _of_weights(dgraph) + ([] if scorer is None or scorer.task != "classes" else _of_labels(dgraph, scorer))
+    """Return the notes on the data of a graph and its hosts, a sentence each; scorer: has labels and split. Collective."""
+    return (
+        _of_hosts(dgraph.comm)
+        + _of_weights(dgraph)
+        + ([] if scorer is None or scorer.task != "classes" else _of_labels(dgraph, scorer))
+    )
 
 
 def end_note(trainer: Trainer) -> str:
@@ -37,6 +45,15 @@ def end_note(trainer: Trainer) -> str:
         f"the loss still falls after {updates} updates, by {1 - last / before:.0%} in the last fifth of them: "
         f"raise --epochs ({config.epochs}) or --lr ({config.lr:g})"
     )
+
+
+def _of_hosts(comm: Communicator) -> list[str]:
+    slow = comm.all_gather_json([socket.gethostname(), slow_loops()])
+    hosts = dict.fromkeys(host for host, line in slow if line)
+    if not hosts:
+        return []
+    line = next(line for _, line in slow if line)
+    return [f"{line} ({', '.join([*hosts][:3])}{' ...' if len(hosts) > 3 else ''}): {BUILD_ALL}"]
 
 
 def _of_weights(dgraph: DistGraph) -> list[str]:

@@ -21,16 +21,16 @@ void on_both(Bind bind) {
 // def("name", f): f(object, edges).
 template <class Class, class F>
 void pass(Class& type, const char* name, F f) {
-    using T = typename Class::type;
+    using T = typename Class::Type;
     on_both([&](auto index) {
         type.def(
             name,
             [f](T& self, const Array<decltype(index)>& ids) {
                 const auto edges = edges_of(ids);
-                py::gil_scoped_release free;
+                nb::gil_scoped_release free;
                 f(self, edges);
             },
-            py::arg("edges").noconvert());
+            nb::arg("edges"));
     });
 }
 

@@ -1,6 +1,8 @@
 // What the bindings of spgnn.spmm's loops share: checks of the arrays of a call.
 #pragma once
 
+#include <nanobind/stl/string.h>
+
 #include <string>
 
 #include "../../native/arrays.h"
@@ -9,7 +11,7 @@
 
 namespace spgnn {
 
-inline Pattern pattern_of(const Array<int64_t>& indptr, const py::array& indices) {
+inline Pattern pattern_of(const Array<int64_t>& indptr, const AnyArray& indices) {
     require(indptr.ndim() == 1 && indptr.shape(0) > 0, "indptr must have a row count + 1 entries");
     const int64_t n = indptr.shape(0) - 1, nnz = indptr.data()[n];
     require(indices.ndim() == 1 && nnz == indices.shape(0), "indptr must end at the number of indices");
@@ -21,28 +23,62 @@ inline uint32_t drop_threshold(double rate) {
     return uint32_t(std::min(rate * 4294967296.0, 4294967295.0));
 }
 
+// A matrix of this shape, or the empty array for None.
+template <class T>
+Array<T> matrix_of(nb::handle given, int64_t rows, int64_t columns, const char* message) {
+    auto array = exactly_or_none<T>(given);
+    require(given.is_none() || has_shape(array, rows, columns), message);
+    return array;
+}
+
+// A vector of this length, or the empty array for None.
+template <class T>
+Array<T> vector_of(nb::handle given, int64_t size, const char* message) {
+    auto array = exactly_or_none<T>(given);
+    require(given.is_none() || (array.ndim() == 1 && array.size() == size), message);
+    return array;
+}
+
 // drop: None or (key, rate, ids of the n rows, ids of the c columns).
-inline EdgeDrop edge_drop(const py::object& drop, int64_t n, int64_t c) {
+inline EdgeDrop edge_drop(const Given& drop, int64_t n, int64_t c) {
     if (drop.is_none()) return {};
-    const auto parts = py::cast<py::tuple>(drop);
-    require(parts.size() == 4, "drop: (key, rate, ids of rows, ids of columns)");
+    require(nb::isinstance<nb::tuple>(drop) && nb::len(drop) == 4, "drop: (key, rate, ids of rows, ids of columns)");
+    const auto parts = nb::cast<nb::tuple>(drop);
     const auto ids = [&](int i, int64_t count) {
         const auto array = exactly<int64_t>(parts[i]);
         require(array.ndim() == 1 && array.shape(0) == count, "drop: one id per row and column");
         return array.data();
     };
-    const double rate = py::cast<double>(parts[1]);
-    return {true, py::cast<uint64_t>(parts[0]), drop_threshold(rate), 1 / (1 - rate), ids(2, n), ids(3, c)};
+    const double rate = nb::cast<double>(parts[1]);
+    return {true, nb::cast<uint64_t>(parts[0]), drop_threshold(rate), 1 / (1 - rate), ids(2, n), ids(3, c)};
 }
 
-// body(begin, end, number) over chunks of rows that cost their nonzeros times the width.
-template <class Body>
-void over_rows(const int64_t* indptr, int64_t n, int64_t width, int threads, const Body& body) {
-    over_chunks(balanced(indptr, n, indptr[n] * width < (1 << 15) ? 1 : 64 * threads), threads, body);
+constexpr int64_t ANY_COLUMN = std::numeric_limits<int64_t>::max();
+
+// Raises where rows [begin, end) are not rows of a CSR with this number of columns.
+inline void check_rows(const Pattern& A, int64_t columns, int isa, int64_t begin, int64_t end) {
+    require(ON(isa, rise(A.indptr, begin, end, A.nnz)), "indptr must rise from 0 to the number of nonzeros");
+    const int64_t first = A.indptr[begin], count = A.indptr[end] - first;
+    require(columns == ANY_COLUMN ||
+                (A.is_wide ? ON(isa, are_below(static_cast<const int64_t*>(A.indices) + first, count, columns))
+                           : ON(isa, are_below(static_cast<const int32_t*>(A.indices) + first, count, columns))),
+            "a column index is out of range");
 }
-void define_products(py::module_& m);
-void define_dense(py::module_& m);
-void define_edges(py::module_& m);
-void define_gemm(py::module_& m);
+
+// body(begin, end, number) over chunks of rows that cost their nonzeros times the width. Each chunk is checked just
+// before the pass that reads it, which then finds it in the cache.
+template <class Body>
+void over_rows(const Pattern& A, int64_t columns, int64_t width, int threads, int isa, const Body& body) {
+    const int64_t chunks = A.nnz * width < (1 << 15) ? 1 : 64 * threads;
+    over_chunks(balanced(A.indptr, A.n, chunks), threads, [&](int64_t begin, int64_t end, int64_t number) {
+        check_rows(A, columns, isa, begin, end);
+        body(begin, end, number);
+    });
+}
+
+void define_products(nb::module_& m);
+void define_dense(nb::module_& m);
+void define_edges(nb::module_& m);
+void define_gemm(nb::module_& m);
 
 }  // namespace spgnn

@@ -17,6 +17,7 @@ from .tile_rule import is_wide
 from .tiles import Passes, cut
 from .torch_dense import TorchDense
 
+BUILD_ALL = "SPGNN_ISA_BUILD=all pip install . compiles all"
 FUNCTIONS = (
     "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "erf", "erfc", "erfinv", "exp", "exp2", "expm1", "floor",
     "lgamma", "log", "log10", "log1p", "log2", "reciprocal", "round", "rsqrt", "sigmoid", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
@@ -38,6 +39,14 @@ def settle_vector_math() -> None:
 
 
 settle_vector_math()
+
+
+def slow_loops() -> str:
+    """Return what to say where this processor runs the baseline loops for want of its own in this build, else ""."""
+    built, wanted = _kernels.instruction_sets(), _kernels.wanted_isa()
+    if wanted in built:
+        return ""
+    return f"spgnn is compiled without loops for {wanted}, so this processor runs those for {built[-1]}, several times slower"
 
 
 def equals_transpose(A) -> bool:

@@ -12,24 +12,19 @@ namespace {
 // The row-wise passes between products: activation, bias, dropout, loss.
 
 template <class S>
-py::array_t<double> mask_sum(const Array<S>& G, const py::object& H, const py::object& out, int act, int threads,
-                             const std::string& isa_name) {
+Array<double> mask_sum(const Array<S>& G, const Given& H, const Given& out, int act, int threads,
+                       const std::string& isa_name) {
     require(G.ndim() == 2, "mask_sum: G (n, C)");
     const int64_t n = G.shape(0), C = G.shape(1);
-    const bool masks = !H.is_none();
-    Array<S> h, o;
-    if (masks) {
-        h = exactly<S>(H);
-        o = exactly<S>(out);
-        require(has_shape(h, n, C) && has_shape(o, n, C), "mask_sum: one shape");
-    }
-    py::array_t<double> sums(C);
+    require(H.is_none() == out.is_none(), "mask_sum: H and out, or neither");
+    const auto h = matrix_of<S>(H, n, C, "mask_sum: one shape"), o = matrix_of<S>(out, n, C, "mask_sum: one shape");
+    Array<double> sums(C);
     const int isa = chosen_isa(isa_name);
     threads = chosen_threads(threads);
-    const S *g = G.data(), *hh = masks ? h.data() : nullptr;
-    S* oo = masks ? o.mutable_data() : nullptr;
+    const S *g = G.data(), *hh = h.data();
+    S* oo = o.mutable_data();
     double* total = sums.mutable_data();
-    py::gil_scoped_release unlocked;
+    nb::gil_scoped_release unlocked;
     const auto bounds = even(n, rows_a_chunk(C));  // the chunks, and so the sums, do not depend on threads
     std::vector<std::vector<double>> parts(bounds.size());
     over_chunks(bounds, threads, [&](int64_t begin, int64_t end, int64_t c) {
@@ -43,23 +38,18 @@ py::array_t<double> mask_sum(const Array<S>& G, const py::object& H, const py::o
 }
 
 template <class S, class D>
-void finish(const Array<S>& Z, Array<D>& out, const py::object& bias, int act, int threads,
-            const std::string& isa_name) {
+void finish(const Array<S>& Z, Array<D>& out, const Given& bias, int act, int threads, const std::string& isa_name) {
     typedef typename Compute<S>::type T;
     require(Z.ndim() == 2 && out.ndim() == 2 && Z.shape(0) == out.shape(0) && Z.shape(1) == out.shape(1),
             "finish: one shape");
     const int64_t n = Z.shape(0), C = Z.shape(1);
-    Array<T> b;
-    if (!bias.is_none()) {
-        b = py::cast<Array<T>>(bias);
-        require(b.shape(0) == C, "finish: one bias a column");
-    }
+    const auto b = vector_of<T>(bias, C, "finish: one bias per column");
     const S* z = Z.data();
     D* o = out.mutable_data();
-    const T* bb = bias.is_none() ? nullptr : b.data();
+    const T* bb = b.data();
     const int isa = chosen_isa(isa_name);
     threads = chosen_threads(threads);
-    py::gil_scoped_release unlocked;
+    nb::gil_scoped_release unlocked;
     over_chunks(even(n, rows_a_chunk(C)), threads, [&](int64_t begin, int64_t end, int64_t) {
         ON(isa, finish_rows<S, D, T>(z, o, bb, act, begin, end, C));
     });
@@ -70,7 +60,7 @@ void drop(const Array<S>& X, Array<S>& out, const Array<int64_t>& node, uint64_t
           const std::string& isa_name) {
     require(X.ndim() == 2 && out.ndim() == 2 && X.shape(0) == out.shape(0) && X.shape(1) == out.shape(1),
             "dropout: one shape");
-    require(node.shape(0) == X.shape(0), "dropout: one node id a row");
+    require(node.ndim() == 1 && node.shape(0) == X.shape(0), "dropout: one node id per row");
     const uint32_t threshold = drop_threshold(rate);
     const int64_t n = X.shape(0), F = X.shape(1);
     typedef typename Compute<S>::type T;
@@ -79,7 +69,7 @@ void drop(const Array<S>& X, Array<S>& out, const Array<int64_t>& node, uint64_t
     const int64_t* id = node.data();
     const int isa = chosen_isa(isa_name);
     threads = chosen_threads(threads);
-    py::gil_scoped_release unlocked;
+    nb::gil_scoped_release unlocked;
     over_chunks(even(n, rows_a_chunk(F)), threads, [&](int64_t begin, int64_t end, int64_t) {
         ON(isa, drop_rows<S, T>(x, o, id, key, threshold, T(1 / (1 - rate)), begin, end, F));
     });
@@ -88,18 +78,20 @@ void drop(const Array<S>& X, Array<S>& out, const Array<int64_t>& node, uint64_t
 template <class T, class I>
 void drop_sparse(const Array<int64_t>& indptr, const Array<I>& indices, const Array<T>& X, Array<T>& out,
                  const Array<int64_t>& node, uint64_t key, double rate, int threads, const std::string& isa_name) {
-    require(indptr.shape(0) == node.shape(0) + 1 && X.shape(0) == out.shape(0) && X.shape(0) == indices.shape(0),
+    require(indptr.ndim() == 1 && node.ndim() == 1 && indptr.size() == node.size() + 1 && X.ndim() == 1 &&
+                X.size() == out.size() && X.size() == indices.size(),
             "dropout: sizes of the CSR do not fit");
     const uint32_t threshold = drop_threshold(rate);
-    const int64_t n = node.shape(0);
+    const int64_t n = node.size(), nnz = X.size();
     const int64_t *starts = indptr.data(), *id = node.data();
     const I* columns = indices.data();
     const T* x = X.data();
     T* o = out.mutable_data();
     const int isa = chosen_isa(isa_name);
     threads = chosen_threads(threads);
-    py::gil_scoped_release unlocked;
+    nb::gil_scoped_release unlocked;
     over_chunks(even(n, 1024), threads, [&](int64_t begin, int64_t end, int64_t) {
+        require(ON(isa, rise(starts, begin, end, nnz)), "dropout: indptr must rise from 0 to the number of nonzeros");
         ON(isa, drop_csr<T, I>(starts, columns, x, o, id, key, threshold, T(1 / (1 - rate)), begin, end));
     });
 }
@@ -107,7 +99,7 @@ void drop_sparse(const Array<int64_t>& indptr, const Array<I>& indices, const Ar
 template <class T>
 double softmax_xent(const Array<T>& Z, const Array<int64_t>& y, double scale, Array<T>& G, int threads,
                     const std::string& isa_name) {
-    require(Z.ndim() == 2 && G.ndim() == 2 && Z.shape(0) == G.shape(0) && Z.shape(1) == G.shape(1) &&
+    require(Z.ndim() == 2 && G.ndim() == 2 && Z.shape(0) == G.shape(0) && Z.shape(1) == G.shape(1) && y.ndim() == 1 &&
                 y.shape(0) == Z.shape(0),
             "softmax_xent: shapes do not fit");
     const int64_t n = Z.shape(0), C = Z.shape(1);
@@ -117,7 +109,7 @@ double softmax_xent(const Array<T>& Z, const Array<int64_t>& y, double scale, Ar
     T* g = G.mutable_data();
     const int isa = chosen_isa(isa_name);
     threads = chosen_threads(threads);
-    py::gil_scoped_release unlocked;
+    nb::gil_scoped_release unlocked;
     const auto bounds = even(n, rows_a_chunk(C));
     std::vector<double> parts(bounds.size(), 0.0);
     over_chunks(bounds, threads, [&](int64_t begin, int64_t end, int64_t c) {
@@ -129,30 +121,29 @@ double softmax_xent(const Array<T>& Z, const Array<int64_t>& y, double scale, Ar
 }
 
 template <class S>
-void define_storage(py::module_& m) {
-    m.def("mask_sum", &mask_sum<S>, py::arg("G").noconvert(), py::arg("H"), py::arg("out"), py::arg("act") = int(RELU),
-          py::arg("threads") = 0, py::arg("isa") = "");
-    m.def("drop", &drop<S>, py::arg("X").noconvert(), py::arg("out").noconvert(), py::arg("node").noconvert(),
-          py::arg("key"), py::arg("rate"), py::arg("threads") = 0, py::arg("isa") = "");
+void define_storage(nb::module_& m) {
+    m.def("mask_sum", &mask_sum<S>, nb::arg("G"), nb::arg("H"), nb::arg("out"), nb::arg("act") = int(RELU),
+          nb::arg("threads") = 0, nb::arg("isa") = "");
+    m.def("drop", &drop<S>, nb::arg("X"), nb::arg("out"), nb::arg("node"), nb::arg("key"), nb::arg("rate"),
+          nb::arg("threads") = 0, nb::arg("isa") = "");
 }
 
 template <class S, class D>
-void define_finish(py::module_& m) {
-    m.def("finish", &finish<S, D>, py::arg("Z").noconvert(), py::arg("out").noconvert(), py::arg("bias") = py::none(),
-          py::arg("act") = int(NO_ACT), py::arg("threads") = 0, py::arg("isa") = "");
+void define_finish(nb::module_& m) {
+    m.def("finish", &finish<S, D>, nb::arg("Z"), nb::arg("out"), nb::arg("bias") = nb::none(),
+          nb::arg("act") = int(NO_ACT), nb::arg("threads") = 0, nb::arg("isa") = "");
 }
 
 template <class T, class I>
-void define_drop_sparse(py::module_& m) {
-    m.def("drop_sparse", &drop_sparse<T, I>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
-          py::arg("X").noconvert(), py::arg("out").noconvert(), py::arg("node").noconvert(), py::arg("key"),
-          py::arg("rate"), py::arg("threads") = 0, py::arg("isa") = "");
+void define_drop_sparse(nb::module_& m) {
+    m.def("drop_sparse", &drop_sparse<T, I>, nb::arg("indptr"), nb::arg("indices"), nb::arg("X"), nb::arg("out"),
+          nb::arg("node"), nb::arg("key"), nb::arg("rate"), nb::arg("threads") = 0, nb::arg("isa") = "");
 }
 
 template <class T>
-void define_compute(py::module_& m) {
-    m.def("softmax_xent", &softmax_xent<T>, py::arg("Z").noconvert(), py::arg("y").noconvert(), py::arg("scale"),
-          py::arg("G").noconvert(), py::arg("threads") = 0, py::arg("isa") = "");
+void define_compute(nb::module_& m) {
+    m.def("softmax_xent", &softmax_xent<T>, nb::arg("Z"), nb::arg("y"), nb::arg("scale"), nb::arg("G"),
+          nb::arg("threads") = 0, nb::arg("isa") = "");
     define_drop_sparse<T, int32_t>(m);
     define_drop_sparse<T, int64_t>(m);
 }
@@ -164,7 +155,8 @@ Format format_of(const std::string& name) {
     return name == "bfloat16" ? BFLOAT16 : name == "float16" ? HALF : INT8;
 }
 
-void check(const py::array& X, const Array<uint8_t>& bytes, Format format) {
+template <class S>
+void check(const Array<S>& X, const Array<uint8_t>& bytes, Format format) {
     require(X.ndim() == 2 && bytes.ndim() == 2 && X.shape(0) == bytes.shape(0),
             "wire: a row of bytes for each row of numbers");
     require(bytes.shape(1) == (format == INT8 ? X.shape(1) + 4 : 2 * X.shape(1)),
@@ -172,14 +164,13 @@ void check(const py::array& X, const Array<uint8_t>& bytes, Format format) {
 }
 
 template <class S>
-void encode(const std::string& name, const Array<S>& X, Array<uint8_t>& out, const py::object& residual, int threads,
+void encode(const std::string& name, const Array<S>& X, Array<uint8_t>& out, const Given& residual, int threads,
             const std::string& isa_name) {
     const Format format = format_of(name);
     check(X, out, format);
     Array<float> kept;
     if (!residual.is_none()) {
-        require(py::isinstance<Array<float>>(residual), "wire: the residual must be row-major and float32");
-        kept = py::reinterpret_borrow<Array<float>>(residual);
+        require(kept.take(residual), "wire: the residual must be row-major and float32");
         require(kept.ndim() == 2 && kept.shape(0) == X.shape(0) && kept.shape(1) == X.shape(1),
                 "wire: the residual must have the shape of the rows");
     }
@@ -189,7 +180,7 @@ void encode(const std::string& name, const Array<S>& X, Array<uint8_t>& out, con
     uint8_t* o = out.mutable_data();
     const int isa = chosen_isa(isa_name);
     threads = chosen_threads(threads);
-    py::gil_scoped_release unlocked;
+    nb::gil_scoped_release unlocked;
     over_chunks(even(n, rows_a_chunk(F)), threads,
                 [&](int64_t begin, int64_t end, int64_t) { ON(isa, encode_rows(format, x, r, o, begin, end, F)); });
 }
@@ -204,17 +195,17 @@ void decode(const std::string& name, const Array<uint8_t>& bytes, Array<S>& out,
     S* o = out.mutable_data();
     const int isa = chosen_isa(isa_name);
     threads = chosen_threads(threads);
-    py::gil_scoped_release unlocked;
+    nb::gil_scoped_release unlocked;
     over_chunks(even(n, rows_a_chunk(F)), threads,
                 [&](int64_t begin, int64_t end, int64_t) { ON(isa, decode_rows(format, b, o, begin, end, F)); });
 }
 
 template <class S>
-void define_wire_of(py::module_& m) {
-    m.def("encode", &encode<S>, py::arg("format"), py::arg("X").noconvert(), py::arg("out").noconvert(),
-          py::arg("residual") = py::none(), py::arg("threads") = 0, py::arg("isa") = "");
-    m.def("decode", &decode<S>, py::arg("format"), py::arg("bytes").noconvert(), py::arg("out").noconvert(),
-          py::arg("threads") = 0, py::arg("isa") = "");
+void define_wire_of(nb::module_& m) {
+    m.def("encode", &encode<S>, nb::arg("format"), nb::arg("X"), nb::arg("out"), nb::arg("residual") = nb::none(),
+          nb::arg("threads") = 0, nb::arg("isa") = "");
+    m.def("decode", &decode<S>, nb::arg("format"), nb::arg("bytes"), nb::arg("out"), nb::arg("threads") = 0,
+          nb::arg("isa") = "");
 }
 
 // Row-wise maximum over the nonzeros of each row, and its adjoint.
@@ -237,6 +228,7 @@ std::vector<int32_t> ranks_of(const int64_t* order, int64_t size) {
 Pattern with_narrow_indices(Pattern A, std::vector<int32_t>& narrowed) {
     if (!A.is_wide) return A;
     const auto* wide = static_cast<const int64_t*>(A.indices);
+    require(base::are_below(wide, A.nnz, std::numeric_limits<int32_t>::max()), "a column index is out of range");
     narrowed.assign(wide, wide + A.nnz);
     A.indices = narrowed.data();
     A.is_wide = false;
@@ -245,21 +237,22 @@ Pattern with_narrow_indices(Pattern A, std::vector<int32_t>& narrowed) {
 
 // Call f with arg as an array of 32 bits, or of 16.
 template <class F>
-void on_places(const py::array& arg, const F& f) {
-    if (py::isinstance<Array<uint16_t>>(arg))
-        f(exactly<uint16_t>(arg));
+void on_places(const AnyArray& arg, const F& f) {
+    Array<uint16_t> narrow;
+    if (narrow.take(arg.object()))
+        f(narrow);
     else
-        f(exactly<int32_t>(arg));
+        f(exactly<int32_t>(arg.object()));
 }
 
 template <class SX>
-void maximum(const Array<int64_t>& indptr, const py::array& indices, const Array<SX>& X, const py::object& order,
-             Array<SX>& out, const py::array& arg, int64_t offset, bool accumulate, bool positive, int threads,
+void maximum(const Array<int64_t>& indptr, const AnyArray& indices, const Array<SX>& X, const Given& order,
+             Array<SX>& out, const AnyArray& arg, int64_t offset, bool accumulate, bool positive, int threads,
              const std::string& isa_name) {
     std::vector<int32_t> narrowed;
     const Pattern A = with_narrow_indices(pattern_of(indptr, indices), narrowed);
-    const int64_t width = X.shape(1);
-    const Array<int64_t> orders = order.is_none() ? Array<int64_t>(0) : exactly<int64_t>(order);
+    const int64_t c = X.shape(0), width = X.shape(1);
+    const auto orders = exactly_or_none<int64_t>(order);
     require(order.is_none() || orders.size() >= offset + X.shape(0), "maximum: one order a place");
     require(offset + X.shape(0) < (int64_t(1) << 31), "maximum: places must fit in 31 bits");
     on_places(arg, [&](auto places) {
@@ -271,54 +264,54 @@ void maximum(const Array<int64_t>& indptr, const py::array& indices, const Array
         auto* at = places.mutable_data();
         const int isa = chosen_isa(isa_name);
         const int used = chosen_threads(threads);
-        py::gil_scoped_release unlocked;
+        nb::gil_scoped_release unlocked;
         const std::vector<int32_t> ranks = ranks_of(orders.data(), orders.size());
         const int32_t* rank = ranks.empty() ? nullptr : ranks.data();
-        over_rows(A.indptr, A.n, width, used, [&](int64_t begin, int64_t end, int64_t) {
+        over_rows(A, c, width, used, isa, [&](int64_t begin, int64_t end, int64_t) {
             ON(isa, maximum_rows(A, x, rank, y, at, width, offset, accumulate, positive, begin, end));
         });
     });
 }
 
 template <class T>
-void maximum_adjoint(const Array<int64_t>& indptr, const py::array& indices, const Array<T>& G, const py::array& arg,
-                     const py::object& places, Array<T>& dX, int64_t offset, bool accumulate, int threads,
+void maximum_adjoint(const Array<int64_t>& indptr, const AnyArray& indices, const Array<T>& G, const AnyArray& arg,
+                     const Given& places, Array<T>& dX, int64_t offset, bool accumulate, int threads,
                      const std::string& isa_name) {
     std::vector<int32_t> narrowed;
     const Pattern A = with_narrow_indices(pattern_of(indptr, indices), narrowed);
     const int64_t width = G.shape(1);
     on_places(arg, [&](auto args) {
         typedef std::remove_const_t<std::remove_pointer_t<decltype(args.data())>> I;
-        require(has_shape(args, G.shape(0), width) && has_shape(dX, A.n, width),
-                "maximum_adjoint: G and arg (n, F), dX (c, F)");
-        const Array<I> of_row = places.is_none() ? Array<I>(0) : exactly<I>(places);
+        const int64_t n = G.shape(0);
+        require(has_shape(args, n, width) && has_shape(dX, A.n, width), "maximum_adjoint: G and arg (n, F), dX (c, F)");
+        const Array<I> of_row = exactly_or_none<I>(places);
         require(of_row.size() == (sizeof(I) == 2 ? A.nnz : 0), "maximum_adjoint: one place of 16 bits per nonzero");
         const T* g = G.data();
         const I *at = args.data(), *of = of_row.data();
         T* d = dX.mutable_data();
         const int isa = chosen_isa(isa_name);
         const int used = chosen_threads(threads);
-        py::gil_scoped_release unlocked;
-        over_rows(A.indptr, A.n, width, used, [&](int64_t begin, int64_t end, int64_t) {
+        nb::gil_scoped_release unlocked;
+        over_rows(A, n, width, used, isa, [&](int64_t begin, int64_t end, int64_t) {
             ON(isa, maximum_adjoint_rows(A, g, at, of, d, width, offset, accumulate, begin, end));
         });
     });
 }
 
 template <class SX>
-void define_maximum_of(py::module_& m) {
-    m.def("maximum", &maximum<SX>, py::arg("indptr").noconvert(), py::arg("indices"), py::arg("X").noconvert(),
-          py::arg("order"), py::arg("out").noconvert(), py::arg("arg").noconvert(), py::arg("offset"),
-          py::arg("accumulate"), py::arg("positive"), py::arg("threads") = 0, py::arg("isa") = "");
+void define_maximum_of(nb::module_& m) {
+    m.def("maximum", &maximum<SX>, nb::arg("indptr"), nb::arg("indices"), nb::arg("X"), nb::arg("order"),
+          nb::arg("out"), nb::arg("arg"), nb::arg("offset"), nb::arg("accumulate"), nb::arg("positive"),
+          nb::arg("threads") = 0, nb::arg("isa") = "");
     if constexpr (!std::is_same_v<SX, bfloat16>)
-        m.def("maximum_adjoint", &maximum_adjoint<SX>, py::arg("indptr").noconvert(), py::arg("indices"),
-              py::arg("G").noconvert(), py::arg("arg").noconvert(), py::arg("places"), py::arg("dX").noconvert(),
-              py::arg("offset"), py::arg("accumulate"), py::arg("threads") = 0, py::arg("isa") = "");
+        m.def("maximum_adjoint", &maximum_adjoint<SX>, nb::arg("indptr"), nb::arg("indices"), nb::arg("G"),
+              nb::arg("arg"), nb::arg("places"), nb::arg("dX"), nb::arg("offset"), nb::arg("accumulate"),
+              nb::arg("threads") = 0, nb::arg("isa") = "");
 }
 
 }  // namespace
 
-void define_dense(py::module_& m) {
+void define_dense(nb::module_& m) {
     define_storage<float>(m);
     define_storage<double>(m);
     define_storage<bfloat16>(m);

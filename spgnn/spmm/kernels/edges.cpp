@@ -6,28 +6,16 @@ namespace spgnn {
 
 namespace {
 
-// The data of a matrix; null for None.
-template <class T>
-T* matrix(const py::object& given, int64_t rows, int64_t columns, const char* message) {
-    if (given.is_none()) return nullptr;
-    auto array = exactly<T>(given);
-    require(has_shape(array, rows, columns), message);
-    return const_cast<T*>(array.data());
-}
-
 // The bias (K D) of an Attend, None for none, and its activation; the array outlives the call.
 template <class P>
-void end_with(P& p, const py::object& bias, int act) {
+void end_with(P& p, const Given& bias, int act) {
     p.act = act;
-    if (bias.is_none()) return;
-    const auto array = exactly<typename P::T>(bias);
-    require(array.ndim() == 1 && array.shape(0) == p.width, "attend: bias (K D)");
-    p.bias = array.data();
+    p.bias = vector_of<typename P::T>(bias, p.width, "attend: bias (K D)").data();
 }
 
 // The sums over chunks, one row of `width` for each, in order.
-py::array_t<double> total_of(const std::vector<std::vector<double>>& parts, int64_t width) {
-    py::array_t<double> sums(width);
+Array<double> total_of(const std::vector<std::vector<double>>& parts, int64_t width) {
+    Array<double> sums(width);
     double* total = sums.mutable_data();
     std::fill_n(total, width, 0.0);
     for (const auto& part : parts)
@@ -38,11 +26,11 @@ py::array_t<double> total_of(const std::vector<std::vector<double>>& parts, int6
 // Attention of GAT v1: softmax-weighted sums over the nonzeros of each row, and their adjoint, without edge arrays.
 
 template <class SX>
-void attend(const Array<int64_t>& indptr, const py::array& indices, const Array<SX>& X,
+void attend(const Array<int64_t>& indptr, const AnyArray& indices, const Array<SX>& X,
             const Array<typename Compute<SX>::type>& left, const Array<typename Compute<SX>::type>& right,
             Array<typename Compute<SX>::type>& Z, Array<typename Compute<SX>::type>& top,
-            Array<typename Compute<SX>::type>& sum, const py::object& plus, const py::object& plus_sum, double slope,
-            const py::object& drop, bool accumulate, bool finish, const py::object& bias, int act, int threads,
+            Array<typename Compute<SX>::type>& sum, const Given& plus, const Given& plus_sum, double slope,
+            const Given& drop, bool accumulate, bool finish, const Given& bias, int act, int threads,
             const std::string& isa_name) {
     typedef typename Compute<SX>::type T;
     const Pattern A = pattern_of(indptr, indices);
@@ -68,45 +56,43 @@ void attend(const Array<int64_t>& indptr, const py::array& indices, const Array<
                  accumulate,
                  finish};
     end_with(p, bias, act);
-    if (!plus.is_none()) {
-        auto more = exactly<T>(plus), more_sum = exactly<T>(plus_sum);
-        require(has_shape(more, n, width) && has_shape(more_sum, n, K), "attend: plus (n, K D), plus_sum (n, K)");
-        p.plus = more.mutable_data();
-        p.plus_sum = more_sum.mutable_data();
-    }
+    require(plus.is_none() == plus_sum.is_none(), "attend: plus and plus_sum, or neither");
+    p.plus = matrix_of<T>(plus, n, width, "attend: plus (n, K D)").mutable_data();
+    p.plus_sum = matrix_of<T>(plus_sum, n, K, "attend: plus_sum (n, K)").mutable_data();
     const int isa = chosen_isa(isa_name);
     threads = chosen_threads(threads);
-    py::gil_scoped_release unlocked;
-    over_rows(A.indptr, n, width, threads,
+    nb::gil_scoped_release unlocked;
+    over_rows(A, c, width, threads, isa,
               [&](int64_t begin, int64_t end, int64_t) { ON(isa, attend_rows(p, begin, end)); });
 }
 
 template <class SX>
-void fixed_dots(const Array<SX>& X, const Array<typename Compute<SX>::type>& fixed, const py::object& left,
+void fixed_dots(const Array<SX>& X, const Array<typename Compute<SX>::type>& fixed, const Given& left,
                 Array<typename Compute<SX>::type>& right, int threads, const std::string& isa_name) {
     typedef typename Compute<SX>::type T;
     const int64_t c = X.shape(0), K = right.shape(1), width = X.shape(1);
     require(K > 0 && width % K == 0 && has_shape(fixed, 2, width) && has_shape(right, c, K),
             "fixed_dots: X (c, K D), fixed (2, K D), left and right (c, K)");
-    const FixedDots<SX> p{
-        K, width, X.data(), fixed.data(), matrix<T>(left, c, K, "fixed_dots: left (c, K)"), right.mutable_data()};
+    const FixedDots<SX> p{K,
+                          width,
+                          X.data(),
+                          fixed.data(),
+                          matrix_of<T>(left, c, K, "fixed_dots: left (c, K)").mutable_data(),
+                          right.mutable_data()};
     const int isa = chosen_isa(isa_name);
     threads = chosen_threads(threads);
-    py::gil_scoped_release unlocked;
+    nb::gil_scoped_release unlocked;
     over_chunks(even(c, rows_a_chunk(width)), threads,
                 [&](int64_t begin, int64_t end, int64_t) { ON(isa, fixed_rows(p, begin, end)); });
 }
 
 // The column sums of dZ, where that is given. Of scores that are no sums left, plus, plus_sum and dleft are None.
 template <class SG>
-py::array_t<double> attend_record(const Array<SG>& G, const py::object& left,
-                                  const Array<typename Compute<SG>::type>& Z,
-                                  const Array<typename Compute<SG>::type>& L,
-                                  const Array<typename Compute<SG>::type>& sum, const py::object& plus,
-                                  const py::object& plus_sum, const py::object& D, double slope,
-                                  Array<typename Compute<SG>::type>& record, const py::object& dleft,
-                                  const py::object& bias, int act, const py::object& dZ, int threads,
-                                  const std::string& isa_name) {
+Array<double> attend_record(const Array<SG>& G, const Given& left, const Array<typename Compute<SG>::type>& Z,
+                            const Array<typename Compute<SG>::type>& L, const Array<typename Compute<SG>::type>& sum,
+                            const Given& plus, const Given& plus_sum, const Given& D, double slope,
+                            Array<typename Compute<SG>::type>& record, const Given& dleft, const Given& bias, int act,
+                            const Given& dZ, int threads, const std::string& isa_name) {
     typedef typename Compute<SG>::type T;
     const int64_t n = L.shape(0), K = L.shape(1), width = G.shape(1);
     require(K > 0 && width % K == 0, "attend_record: columns of G must be a multiple of the heads");
@@ -118,24 +104,24 @@ py::array_t<double> attend_record(const Array<SG>& G, const py::object& left,
     Record<SG> p{K,
                  width,
                  G.data(),
-                 matrix<T>(left, n, K, message),
+                 matrix_of<T>(left, n, K, message).data(),
                  Z.data(),
                  L.data(),
                  sum.data(),
-                 matrix<T>(plus, n, width, message),
-                 matrix<T>(plus_sum, n, K, message),
-                 matrix<T>(D, n, K, message),
+                 matrix_of<T>(plus, n, width, message).data(),
+                 matrix_of<T>(plus_sum, n, K, message).data(),
+                 matrix_of<T>(D, n, K, message).data(),
                  T(slope),
                  record.mutable_data(),
-                 matrix<T>(dleft, n, K, message)};
+                 matrix_of<T>(dleft, n, K, message).mutable_data()};
     end_with(p, bias, act);
-    p.dZ = matrix<SG>(dZ, n, width, "attend_record: dZ (n, K D)");
+    p.dZ = matrix_of<SG>(dZ, n, width, "attend_record: dZ (n, K D)").mutable_data();
     const int isa = chosen_isa(isa_name);
     threads = chosen_threads(threads);
     const auto bounds = even(n, rows_a_chunk(width));  // the chunks, and so the sums, do not depend on threads
     std::vector<std::vector<double>> parts(bounds.size());
     {
-        py::gil_scoped_release unlocked;
+        nb::gil_scoped_release unlocked;
         over_chunks(bounds, threads, [&](int64_t begin, int64_t end, int64_t number) {
             if (p.dZ) parts[number].assign(width, 0.0);
             ON(isa, record_rows(p, parts[number].data(), begin, end));
@@ -146,12 +132,12 @@ py::array_t<double> attend_record(const Array<SG>& G, const py::object& left,
 
 // The gradients of the two fixed rows that left and right are inner products with, side by side.
 template <class SX>
-py::array_t<double> attend_adjoint(const Array<int64_t>& indptr, const py::array& indices, const Array<SX>& X,
-                                   const Array<SX>& G, const Array<typename Compute<SX>::type>& record,
-                                   const Array<typename Compute<SX>::type>& right,
-                                   const Array<typename Compute<SX>::type>& fixed, const py::object& dleft,
-                                   Array<typename Compute<SX>::type>& dX, double slope, const py::object& drop,
-                                   int threads, const std::string& isa_name) {
+Array<double> attend_adjoint(const Array<int64_t>& indptr, const AnyArray& indices, const Array<SX>& X,
+                             const Array<SX>& G, const Array<typename Compute<SX>::type>& record,
+                             const Array<typename Compute<SX>::type>& right,
+                             const Array<typename Compute<SX>::type>& fixed, const Given& dleft,
+                             Array<typename Compute<SX>::type>& dX, double slope, const Given& drop, int threads,
+                             const std::string& isa_name) {
     typedef typename Compute<SX>::type T;
     const Pattern A = pattern_of(indptr, indices);
     const int64_t c = A.n, K = right.shape(1), width = X.shape(1), n = G.shape(0);
@@ -167,7 +153,7 @@ py::array_t<double> attend_adjoint(const Array<int64_t>& indptr, const py::array
                               record.data(),
                               right.data(),
                               fixed.data(),
-                              matrix<T>(dleft, c, K, "attend_adjoint: dleft (c, K)"),
+                              matrix_of<T>(dleft, c, K, "attend_adjoint: dleft (c, K)").data(),
                               dX.mutable_data(),
                               T(slope),
                               edge_drop(drop, n, c)};
@@ -176,8 +162,9 @@ py::array_t<double> attend_adjoint(const Array<int64_t>& indptr, const py::array
     const auto bounds = balanced(A.indptr, c, 256);  // of the sums, too: the chunks do not depend on threads
     std::vector<std::vector<double>> parts(bounds.size());
     {
-        py::gil_scoped_release unlocked;
+        nb::gil_scoped_release unlocked;
         over_chunks(bounds, threads, [&](int64_t begin, int64_t end, int64_t number) {
+            check_rows(A, n, isa, begin, end);
             parts[number].assign(2 * width, 0.0);
             ON(isa, adjoint_rows(p, parts[number].data(), begin, end));
         });
@@ -186,31 +173,29 @@ py::array_t<double> attend_adjoint(const Array<int64_t>& indptr, const py::array
 }
 
 template <class SX>
-void define_attention_of(py::module_& m) {
-    m.def("attend", &attend<SX>, py::arg("indptr").noconvert(), py::arg("indices"), py::arg("X").noconvert(),
-          py::arg("left").noconvert(), py::arg("right").noconvert(), py::arg("Z").noconvert(),
-          py::arg("top").noconvert(), py::arg("sum").noconvert(), py::arg("plus"), py::arg("plus_sum"),
-          py::arg("slope"), py::arg("drop"), py::arg("accumulate"), py::arg("finish"), py::arg("bias"), py::arg("act"),
-          py::arg("threads") = 0, py::arg("isa") = "");
-    m.def("fixed_dots", &fixed_dots<SX>, py::arg("X").noconvert(), py::arg("fixed").noconvert(), py::arg("left"),
-          py::arg("right").noconvert(), py::arg("threads") = 0, py::arg("isa") = "");
-    m.def("attend_adjoint", &attend_adjoint<SX>, py::arg("indptr").noconvert(), py::arg("indices"),
-          py::arg("X").noconvert(), py::arg("G").noconvert(), py::arg("record").noconvert(),
-          py::arg("right").noconvert(), py::arg("fixed").noconvert(), py::arg("dleft"), py::arg("dX").noconvert(),
-          py::arg("slope"), py::arg("drop"), py::arg("threads") = 0, py::arg("isa") = "");
-    m.def("attend_record", &attend_record<SX>, py::arg("G").noconvert(), py::arg("left"), py::arg("Z").noconvert(),
-          py::arg("L").noconvert(), py::arg("sum").noconvert(), py::arg("plus"), py::arg("plus_sum"), py::arg("D"),
-          py::arg("slope"), py::arg("record").noconvert(), py::arg("dleft"), py::arg("bias"), py::arg("act"),
-          py::arg("dZ"), py::arg("threads") = 0, py::arg("isa") = "");
+void define_attention_of(nb::module_& m) {
+    m.def("attend", &attend<SX>, nb::arg("indptr"), nb::arg("indices"), nb::arg("X"), nb::arg("left"), nb::arg("right"),
+          nb::arg("Z"), nb::arg("top"), nb::arg("sum"), nb::arg("plus"), nb::arg("plus_sum"), nb::arg("slope"),
+          nb::arg("drop"), nb::arg("accumulate"), nb::arg("finish"), nb::arg("bias"), nb::arg("act"),
+          nb::arg("threads") = 0, nb::arg("isa") = "");
+    m.def("fixed_dots", &fixed_dots<SX>, nb::arg("X"), nb::arg("fixed"), nb::arg("left"), nb::arg("right"),
+          nb::arg("threads") = 0, nb::arg("isa") = "");
+    m.def("attend_adjoint", &attend_adjoint<SX>, nb::arg("indptr"), nb::arg("indices"), nb::arg("X"), nb::arg("G"),
+          nb::arg("record"), nb::arg("right"), nb::arg("fixed"), nb::arg("dleft"), nb::arg("dX"), nb::arg("slope"),
+          nb::arg("drop"), nb::arg("threads") = 0, nb::arg("isa") = "");
+    m.def("attend_record", &attend_record<SX>, nb::arg("G"), nb::arg("left"), nb::arg("Z"), nb::arg("L"),
+          nb::arg("sum"), nb::arg("plus"), nb::arg("plus_sum"), nb::arg("D"), nb::arg("slope"), nb::arg("record"),
+          nb::arg("dleft"), nb::arg("bias"), nb::arg("act"), nb::arg("dZ"), nb::arg("threads") = 0,
+          nb::arg("isa") = "");
 }
 
 // Attention of GAT v2: softmax-weighted sums over the nonzeros of each row, and their adjoints, without edge arrays.
 
 template <class SX>
-void attend2(const Array<int64_t>& indptr, const py::array& indices, const Array<SX>& right, const Array<SX>& left,
+void attend2(const Array<int64_t>& indptr, const AnyArray& indices, const Array<SX>& right, const Array<SX>& left,
              const Array<typename Compute<SX>::type>& a, Array<typename Compute<SX>::type>& Z,
              Array<typename Compute<SX>::type>& top, Array<typename Compute<SX>::type>& sum, double slope,
-             const py::object& drop, bool accumulate, bool finish, const py::object& bias, int act, int threads,
+             const Given& drop, bool accumulate, bool finish, const Given& bias, int act, int threads,
              const std::string& isa_name) {
     typedef typename Compute<SX>::type T;
     const Pattern A = pattern_of(indptr, indices);
@@ -226,17 +211,17 @@ void attend2(const Array<int64_t>& indptr, const py::array& indices, const Array
     end_with(p.sums, bias, act);
     const int isa = chosen_isa(isa_name);
     threads = chosen_threads(threads);
-    py::gil_scoped_release unlocked;
-    over_rows(A.indptr, n, width, threads,
+    nb::gil_scoped_release unlocked;
+    over_rows(A, c, width, threads, isa,
               [&](int64_t begin, int64_t end, int64_t) { ON(isa, attend2_rows(p, begin, end)); });
 }
 
 // transposed: the pattern is that of A', out the gradient of right; else of left, and da (K D) that of a.
 template <class SX>
-void attend2_adjoint(const Array<int64_t>& indptr, const py::array& indices, bool transposed, const Array<SX>& right,
+void attend2_adjoint(const Array<int64_t>& indptr, const AnyArray& indices, bool transposed, const Array<SX>& right,
                      const Array<SX>& left, const Array<typename Compute<SX>::type>& a, const Array<SX>& G,
                      const Array<typename Compute<SX>::type>& record, Array<typename Compute<SX>::type>& out,
-                     const py::object& da, double slope, const py::object& drop, bool accumulate, int threads,
+                     const Given& da, double slope, const Given& drop, bool accumulate, int threads,
                      const std::string& isa_name) {
     typedef typename Compute<SX>::type T;
     const Pattern A = pattern_of(indptr, indices);
@@ -258,18 +243,15 @@ void attend2_adjoint(const Array<int64_t>& indptr, const py::array& indices, boo
                                T(slope),
                                edge_drop(drop, n, c),
                                accumulate};
-    T* gradient = nullptr;
-    if (!transposed) {
-        auto array = exactly<T>(da);
-        require(array.ndim() == 1 && array.shape(0) == width, "attend2: da (K D)");
-        gradient = array.mutable_data();
-    }
+    require(transposed == da.is_none(), "attend2: da (K D), transposed none");
+    T* const gradient = vector_of<T>(da, width, "attend2: da (K D)").mutable_data();
     const int isa = chosen_isa(isa_name);
     threads = chosen_threads(threads);
-    py::gil_scoped_release unlocked;
+    nb::gil_scoped_release unlocked;
     const auto bounds = balanced(A.indptr, A.n, 64);  // of da too: the chunks do not depend on threads
     std::vector<std::vector<double>> parts(bounds.size());
     over_chunks(bounds, threads, [&](int64_t begin, int64_t end, int64_t number) {
+        check_rows(A, transposed ? n : c, isa, begin, end);
         auto& part = parts[number];
         if (gradient) part.assign(width, 0.0);
         ON(isa, adjoint2_rows(p, transposed, gradient ? part.data() : nullptr, begin, end));
@@ -283,57 +265,47 @@ void attend2_adjoint(const Array<int64_t>& indptr, const py::array& indices, boo
 }
 
 template <class SX>
-void define_attention2_of(py::module_& m) {
-    m.def("attend2", &attend2<SX>, py::arg("indptr").noconvert(), py::arg("indices"), py::arg("right").noconvert(),
-          py::arg("left").noconvert(), py::arg("a").noconvert(), py::arg("Z").noconvert(), py::arg("top").noconvert(),
-          py::arg("sum").noconvert(), py::arg("slope"), py::arg("drop"), py::arg("accumulate"), py::arg("finish"),
-          py::arg("bias"), py::arg("act"), py::arg("threads") = 0, py::arg("isa") = "");
-    m.def("attend2_adjoint", &attend2_adjoint<SX>, py::arg("indptr").noconvert(), py::arg("indices"),
-          py::arg("transposed"), py::arg("right").noconvert(), py::arg("left").noconvert(), py::arg("a").noconvert(),
-          py::arg("G").noconvert(), py::arg("record").noconvert(), py::arg("out").noconvert(), py::arg("da"),
-          py::arg("slope"), py::arg("drop"), py::arg("accumulate"), py::arg("threads") = 0, py::arg("isa") = "");
+void define_attention2_of(nb::module_& m) {
+    m.def("attend2", &attend2<SX>, nb::arg("indptr"), nb::arg("indices"), nb::arg("right"), nb::arg("left"),
+          nb::arg("a"), nb::arg("Z"), nb::arg("top"), nb::arg("sum"), nb::arg("slope"), nb::arg("drop"),
+          nb::arg("accumulate"), nb::arg("finish"), nb::arg("bias"), nb::arg("act"), nb::arg("threads") = 0,
+          nb::arg("isa") = "");
+    m.def("attend2_adjoint", &attend2_adjoint<SX>, nb::arg("indptr"), nb::arg("indices"), nb::arg("transposed"),
+          nb::arg("right"), nb::arg("left"), nb::arg("a"), nb::arg("G"), nb::arg("record"), nb::arg("out"),
+          nb::arg("da"), nb::arg("slope"), nb::arg("drop"), nb::arg("accumulate"), nb::arg("threads") = 0,
+          nb::arg("isa") = "");
 }
 
 // Products and softmax over values of nonzeros, K per nonzero: what custom attention is composed of.
 
 // op: 0 inner products of U_i and X_j, 1 U_i + X_j + values_ij of those that are given, 2 out_i = sum_j values_ij X_j.
 template <class T>
-void edge_matrices(int op, const Array<int64_t>& indptr, const py::array& indices, int64_t K, int64_t c,
-                   const py::object& U, const py::object& X, const py::object& values, const py::object& places,
-                   Array<T>& out, bool accumulate, int threads, const std::string& isa_name) {
+void edge_matrices(int op, const Array<int64_t>& indptr, const AnyArray& indices, int64_t K, int64_t c, const Given& U,
+                   const Given& X, const Given& values, const Given& places, Array<T>& out, bool accumulate,
+                   int threads, const std::string& isa_name) {
     const Pattern A = pattern_of(indptr, indices);
     const int64_t width = op > 0 ? out.shape(1) : exactly<T>(X).shape(1);
     require(K > 0 && width % K == 0, "columns must be a multiple of the heads");
-    require(op == 2 ? out.shape(0) == A.n : has_shape(out, A.nnz, K), "out: one row a nonzero, or of A");
+    require(op == 2 ? has_shape(out, A.n, width) : has_shape(out, A.nnz, K), "out: one row per nonzero, or of A");
     require(!X.is_none() || width == K, "products with ones have a column a head");
     require(op != 1 || !(U.is_none() && X.is_none() && values.is_none()), "a sum has a term");
-    const T* of_values = nullptr;
-    const int64_t* of_places = nullptr;
-    Array<T> given;
-    Array<int64_t> order;
-    if (op == 2 || !values.is_none()) {
-        given = exactly<T>(values);
-        require(given.ndim() == 2 && given.shape(1) == K, "values: (nonzeros, K)");
-        of_values = given.data();
-        if (!places.is_none()) {
-            order = exactly<int64_t>(places);
-            require(order.ndim() == 1 && order.shape(0) == A.nnz, "places: one a nonzero");
-            of_places = order.data();
-        }
-        require(given.shape(0) == A.nnz, "values: (nonzeros, K)");
-    }
+    require(op != 0 || !(U.is_none() || X.is_none()), "inner products are of U and X");
+    require(op != 2 || !values.is_none(), "a weighted sum has values");
     const EdgeMatrices<T> p{A,
                             K,
                             width,
-                            matrix<T>(U, A.n, width, "U: (n, K D)"),
-                            matrix<T>(X, c, width, "X: (c, K D)"),
-                            of_values,
-                            of_places,
+                            matrix_of<T>(U, A.n, width, "U: (n, K D)").data(),
+                            matrix_of<T>(X, c, width, "X: (c, K D)").data(),
+                            matrix_of<T>(values, A.nnz, K, "values: (nonzeros, K)").data(),
+                            vector_of<int64_t>(places, A.nnz, "places: one per nonzero").data(),
                             out.mutable_data(),
                             accumulate};
     const int isa = chosen_isa(isa_name);
-    py::gil_scoped_release unlocked;
-    over_rows(A.indptr, A.n, width, chosen_threads(threads), [&](int64_t begin, int64_t end, int64_t) {
+    nb::gil_scoped_release unlocked;
+    over_rows(A, p.X ? c : ANY_COLUMN, width, chosen_threads(threads), isa, [&](int64_t begin, int64_t end, int64_t) {
+        const int64_t first = A.indptr[begin];
+        require(!p.places || ON(isa, are_below(p.places + first, A.indptr[end] - first, A.nnz)),
+                "a place is out of range");
         if (op == 0) return ON(isa, sddmm_rows(p, begin, end));
         if (op == 1) return ON(isa, edge_add_rows(p, begin, end));
         ON(isa, weighted_rows(p, begin, end));
@@ -342,24 +314,25 @@ void edge_matrices(int op, const Array<int64_t>& indptr, const py::array& indice
 
 // op: 0 largest and sum of exponentials of a row, 1 exp(value - L), 2 value (more - L), 3 out_i = sum_j value more.
 template <class T>
-void edge_values(int op, const Array<int64_t>& indptr, const py::array& indices, const Array<T>& values,
-                 const py::object& more, const py::object& L, const py::object& out, const py::object& top,
-                 const py::object& sum, bool accumulate, int threads, const std::string& isa_name) {
+void edge_values(int op, const Array<int64_t>& indptr, const AnyArray& indices, const Array<T>& values,
+                 const Given& more, const Given& L, const Given& out, const Given& top, const Given& sum,
+                 bool accumulate, int threads, const std::string& isa_name) {
     const Pattern A = pattern_of(indptr, indices);
     const int64_t K = values.shape(1);
     require(has_shape(values, A.nnz, K), "values: (nonzeros, K)");
     const EdgeValues<T> p{A,
                           K,
                           values.data(),
-                          matrix<T>(more, A.nnz, K, "values: (nonzeros, K)"),
-                          matrix<T>(L, A.n, K, "L, D: (n, K)"),
-                          matrix<T>(out, op == 3 ? A.n : A.nnz, K, "out: (nonzeros, K), or (n, K)"),
-                          matrix<T>(top, A.n, K, "top: (n, K)"),
-                          matrix<T>(sum, A.n, K, "sum: (n, K)"),
+                          matrix_of<T>(more, A.nnz, K, "values: (nonzeros, K)").data(),
+                          matrix_of<T>(L, A.n, K, "L, D: (n, K)").data(),
+                          matrix_of<T>(out, op == 3 ? A.n : A.nnz, K, "out: (nonzeros, K), or (n, K)").mutable_data(),
+                          matrix_of<T>(top, A.n, K, "top: (n, K)").mutable_data(),
+                          matrix_of<T>(sum, A.n, K, "sum: (n, K)").mutable_data(),
                           accumulate};
+    require(op == 0 ? p.top && p.sum : p.out && (op == 1 || p.more) && (op == 3 || p.L), "values: an array is missing");
     const int isa = chosen_isa(isa_name);
-    py::gil_scoped_release unlocked;
-    over_rows(A.indptr, A.n, K, chosen_threads(threads), [&](int64_t begin, int64_t end, int64_t) {
+    nb::gil_scoped_release unlocked;
+    over_rows(A, ANY_COLUMN, K, chosen_threads(threads), isa, [&](int64_t begin, int64_t end, int64_t) {
         if (op == 0) return ON(isa, softmax_sums_rows(p, begin, end));
         if (op == 1) return ON(isa, softmax_rows(p, begin, end));
         if (op == 2) return ON(isa, softmax_adjoint_rows(p, begin, end));
@@ -368,18 +341,18 @@ void edge_values(int op, const Array<int64_t>& indptr, const py::array& indices,
 }
 
 template <class T>
-void define_edges_of(py::module_& m) {
-    m.def("edge_matrices", &edge_matrices<T>, py::arg("op"), py::arg("indptr").noconvert(), py::arg("indices"),
-          py::arg("K"), py::arg("c"), py::arg("U"), py::arg("X"), py::arg("values"), py::arg("places"),
-          py::arg("out").noconvert(), py::arg("accumulate"), py::arg("threads") = 0, py::arg("isa") = "");
-    m.def("edge_values", &edge_values<T>, py::arg("op"), py::arg("indptr").noconvert(), py::arg("indices"),
-          py::arg("values").noconvert(), py::arg("more"), py::arg("L"), py::arg("out"), py::arg("top"), py::arg("sum"),
-          py::arg("accumulate"), py::arg("threads") = 0, py::arg("isa") = "");
+void define_edges_of(nb::module_& m) {
+    m.def("edge_matrices", &edge_matrices<T>, nb::arg("op"), nb::arg("indptr"), nb::arg("indices"), nb::arg("K"),
+          nb::arg("c"), nb::arg("U"), nb::arg("X"), nb::arg("values"), nb::arg("places"), nb::arg("out"),
+          nb::arg("accumulate"), nb::arg("threads") = 0, nb::arg("isa") = "");
+    m.def("edge_values", &edge_values<T>, nb::arg("op"), nb::arg("indptr"), nb::arg("indices"), nb::arg("values"),
+          nb::arg("more"), nb::arg("L"), nb::arg("out"), nb::arg("top"), nb::arg("sum"), nb::arg("accumulate"),
+          nb::arg("threads") = 0, nb::arg("isa") = "");
 }
 
 }  // namespace
 
-void define_edges(py::module_& m) {
+void define_edges(nb::module_& m) {
     define_attention_of<float>(m);
     define_attention_of<double>(m);
     define_attention_of<bfloat16>(m);

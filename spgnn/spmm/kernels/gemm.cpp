@@ -27,26 +27,8 @@ T* kept(int64_t size) {
 }
 
 template <class T>
-const T* matrix_or_null(const py::object& X, int64_t rows, int64_t columns, const char* message,
-                        T** writable = nullptr) {
-    if (X.is_none()) return nullptr;
-    auto array = exactly<T>(X);
-    require(has_shape(array, rows, columns), message);
-    if (writable) *writable = array.mutable_data();
-    return array.data();
-}
-
-template <class T>
-const T* vector_or_null(const py::object& x, int64_t size, const char* message) {
-    if (x.is_none()) return nullptr;
-    const auto array = exactly<T>(x);
-    require(array.ndim() == 1 && array.shape(0) == size, message);
-    return array.data();
-}
-
-template <class T>
-void gemm(const Array<T>& X, const Array<T>& W, Array<T>& out, bool transposed, const py::object& bias,
-          const py::object& add, bool relu, int threads, const std::string& isa_name) {
+void gemm(const Array<T>& X, const Array<T>& W, Array<T>& out, bool transposed, const Given& bias, const Given& add,
+          bool relu, int threads, const std::string& isa_name) {
     require(X.ndim() == 2 && W.ndim() == 2, "gemm: X and W must be matrices");
     const int64_t n = X.shape(0), k = X.shape(1), m = W.shape(transposed ? 0 : 1);
     require(W.shape(transposed ? 1 : 0) == k && has_shape(out, n, m), "gemm: X (n, k), W (k, m), out (n, m)");
@@ -60,10 +42,10 @@ void gemm(const Array<T>& X, const Array<T>& W, Array<T>& out, bool transposed, 
                     packed,
                     m,
                     out.mutable_data(),
-                    vector_or_null<T>(bias, m, "gemm: one bias per column"),
-                    matrix_or_null<T>(add, n, m, "gemm: add must have the shape of out"),
+                    vector_of<T>(bias, m, "gemm: one bias per column").data(),
+                    matrix_of<T>(add, n, m, "gemm: add must have the shape of out").data(),
                     relu};
-    py::gil_scoped_release unlocked;
+    nb::gil_scoped_release unlocked;
     ON(isa, pack(w, k, m, transposed, packed));
     over_chunks(even(n, n * k * m < (1 << 20) ? n : 96 * std::max<int64_t>(1, (1 << 10) / (k + m))), threads,
                 [&](int64_t begin, int64_t end, int64_t) { ON(isa, gemm_rows(p, begin, end)); });
@@ -71,29 +53,28 @@ void gemm(const Array<T>& X, const Array<T>& W, Array<T>& out, bool transposed, 
 
 // Returns the column sums of dZ, or None.
 template <class T>
-py::object gemm_adjoint(const Array<T>& G, const py::object& Z, const py::object& masked, const py::object& X,
-                        const py::object& W, const py::object& dX, bool adds, const py::object& dW, bool wants_sums,
-                        int threads, const std::string& isa_name) {
+nb::object gemm_adjoint(const Array<T>& G, const Given& Z, const Given& masked, const Given& X, const Given& W,
+                        const Given& dX, bool adds, const Given& dW, bool wants_sums, int threads,
+                        const std::string& isa_name) {
     require(G.ndim() == 2, "gemm_adjoint: G must be a matrix");
     const int64_t n = G.shape(0), m = G.shape(1);
-    const py::object& of_k = W.is_none() ? X : W;
+    const Given& of_k = W.is_none() ? X : W;
     const int64_t k = of_k.is_none() ? 0 : exactly<T>(of_k).shape(W.is_none() ? 1 : 0);
     GemmAdjoint<T> p{G.data(), nullptr, nullptr, nullptr, nullptr, k, m, nullptr, adds};
-    p.Z = matrix_or_null<T>(Z, n, m, "gemm_adjoint: Z must have the shape of G");
-    matrix_or_null<T>(masked, n, m, "gemm_adjoint: masked must have the shape of G", &p.masked);
-    p.X = matrix_or_null<T>(X, n, k, "gemm_adjoint: X must have rows of G and of W");
-    matrix_or_null<T>(dX, n, k, "gemm_adjoint: dX must have the shape of X", &p.dX);
-    const T* const w = matrix_or_null<T>(W, k, m, "gemm_adjoint: W must have columns of X and of G");
-    T* total = nullptr;
-    matrix_or_null<T>(dW, k, m, "gemm_adjoint: dW must have the shape of W", &total);
+    p.Z = matrix_of<T>(Z, n, m, "gemm_adjoint: Z must have the shape of G").data();
+    p.masked = matrix_of<T>(masked, n, m, "gemm_adjoint: masked must have the shape of G").mutable_data();
+    p.X = matrix_of<T>(X, n, k, "gemm_adjoint: X must have rows of G and of W").data();
+    p.dX = matrix_of<T>(dX, n, k, "gemm_adjoint: dX must have the shape of X").mutable_data();
+    const T* const w = matrix_of<T>(W, k, m, "gemm_adjoint: W must have columns of X and of G").data();
+    T* const total = matrix_of<T>(dW, k, m, "gemm_adjoint: dW must have the shape of W").mutable_data();
     require(!p.dX || w, "gemm_adjoint: dX needs W");
     require(!total || p.X, "gemm_adjoint: dW needs X");
-    py::array_t<double> sums(wants_sums ? m : 0);
+    Array<double> sums(wants_sums ? m : 0);
     double* const sum = sums.mutable_data();
     const int isa = chosen_isa(isa_name);
     threads = chosen_threads(threads);
     {
-        py::gil_scoped_release unlocked;
+        nb::gil_scoped_release unlocked;
         const int64_t size = total ? ON(isa, gradient_size<T>(k, m)) : 0;
         const int64_t most =
             std::max<int64_t>(1, std::min(SEGMENTS, MOST_BYTES / std::max<int64_t>(1, size * sizeof(T))));
@@ -121,23 +102,22 @@ py::object gemm_adjoint(const Array<T>& G, const py::object& Z, const py::object
             for (int64_t s = 0; s < segments; ++s) sum[c] += part_sums[size_t(s * m + c)];
         }
     }
-    return wants_sums ? py::object(sums) : py::none();
+    return wants_sums ? sums.object() : nb::none();
 }
 
 template <class T>
-void define(py::module_& m) {
-    m.def("gemm", &gemm<T>, py::arg("X").noconvert(), py::arg("W").noconvert(), py::arg("out").noconvert(),
-          py::arg("transposed") = false, py::arg("bias") = py::none(), py::arg("add") = py::none(),
-          py::arg("relu") = false, py::arg("threads") = 0, py::arg("isa") = "");
-    m.def("gemm_adjoint", &gemm_adjoint<T>, py::arg("G").noconvert(), py::arg("Z") = py::none(),
-          py::arg("masked") = py::none(), py::arg("X") = py::none(), py::arg("W") = py::none(),
-          py::arg("dX") = py::none(), py::arg("adds") = false, py::arg("dW") = py::none(), py::arg("sums") = false,
-          py::arg("threads") = 0, py::arg("isa") = "");
+void define(nb::module_& m) {
+    m.def("gemm", &gemm<T>, nb::arg("X"), nb::arg("W"), nb::arg("out"), nb::arg("transposed") = false,
+          nb::arg("bias") = nb::none(), nb::arg("add") = nb::none(), nb::arg("relu") = false, nb::arg("threads") = 0,
+          nb::arg("isa") = "");
+    m.def("gemm_adjoint", &gemm_adjoint<T>, nb::arg("G"), nb::arg("Z") = nb::none(), nb::arg("masked") = nb::none(),
+          nb::arg("X") = nb::none(), nb::arg("W") = nb::none(), nb::arg("dX") = nb::none(), nb::arg("adds") = false,
+          nb::arg("dW") = nb::none(), nb::arg("sums") = false, nb::arg("threads") = 0, nb::arg("isa") = "");
 }
 
 }  // namespace
 
-void define_gemm(py::module_& m) {
+void define_gemm(nb::module_& m) {
     define<float>(m);
     define<double>(m);
 }

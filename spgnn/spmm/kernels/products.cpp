@@ -1,6 +1,11 @@
 // Bindings of sparse times dense, and the module of spgnn.spmm's loops. Python's lock is released in every loop.
 
-#include <pybind11/stl.h>
+#define SPGNN_MODULE
+
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <numeric>
 
 #include "bindings.h"
 
@@ -29,46 +34,38 @@ void plain_rows(const Product<SX, SY>& p, const I* indices, int64_t begin, int64
 }
 
 template <class SX, class SY>
-void spmm(const Array<int64_t>& indptr, const py::array& indices, const py::object& weights, const Array<SX>& X,
-          Array<SY>& Y, bool accumulate, const py::object& bias, bool relu, int threads, const std::string& isa_name,
-          const py::object& add, const py::object& rows) {
+void spmm(const Array<int64_t>& indptr, const AnyArray& indices, const Given& weights, const Array<SX>& X, Array<SY>& Y,
+          bool accumulate, const Given& bias, bool relu, int threads, const std::string& isa_name, const Given& add,
+          const Given& rows) {
     typedef typename Compute<SX>::type T;
     require(X.ndim() == 2 && Y.ndim() == 2 && X.shape(1) == Y.shape(1), "spmm: X and Y must be matrices of one width");
-    const Array<int64_t> listed = rows.is_none() ? Array<int64_t>(0) : py::cast<Array<int64_t>>(rows);
+    const auto listed = exactly_or_none<int64_t>(rows);
     const int64_t n = rows.is_none() ? Y.shape(0) : listed.shape(0), width = Y.shape(1);
     require(indptr.ndim() == 1 && indptr.shape(0) == n + 1,
             "spmm: indptr must have rows of Y, or of the list, + 1 entries");
     const Pattern A = pattern_of(indptr, indices);
-    Array<T> w, b, a;
-    if (!weights.is_none()) {
-        w = py::cast<Array<T>>(weights);
-        require(w.ndim() == 1 && w.shape(0) == A.nnz, "spmm: one weight per nonzero");
-    }
-    if (!bias.is_none()) {
-        b = py::cast<Array<T>>(bias);
-        require(b.ndim() == 1 && b.shape(0) == width, "spmm: one bias per column");
-    }
-    if (!add.is_none()) {
-        a = py::cast<Array<T>>(add);
-        require(has_shape(a, Y.shape(0), width), "spmm: add must have the shape of Y");
-    }
+    const auto w = vector_of<T>(weights, A.nnz, "spmm: one weight per nonzero");
+    const auto b = vector_of<T>(bias, width, "spmm: one bias per column");
+    const auto a = matrix_of<T>(add, Y.shape(0), width, "spmm: add must have the shape of Y");
     const int isa = chosen_isa(isa_name);
-    threads = chosen_threads(threads);
+    const int64_t m = X.shape(0), height = Y.shape(0);
     const Product<SX, SY> p{A.indptr,
                             A.is_wide ? nullptr : static_cast<const int32_t*>(A.indices),
-                            weights.is_none() ? nullptr : w.data(),
+                            w.data(),
                             X.data(),
                             width,
                             Y.mutable_data(),
                             width,
-                            bias.is_none() ? nullptr : b.data(),
-                            add.is_none() ? nullptr : a.data(),
+                            b.data(),
+                            a.data(),
                             accumulate,
                             relu,
                             A.nnz,
                             rows.is_none() ? nullptr : listed.data()};
-    py::gil_scoped_release unlocked;
-    over_rows(A.indptr, n, width, threads, [&](int64_t begin, int64_t end, int64_t) {
+    nb::gil_scoped_release unlocked;
+    over_rows(A, m, width, chosen_threads(threads), isa, [&](int64_t begin, int64_t end, int64_t) {
+        if (p.rows)
+            require(ON(isa, are_below(p.rows + begin, end - begin, height)), "spmm: a row of the list is out of range");
         if (A.is_wide)
             plain_rows(p, static_cast<const int64_t*>(A.indices), begin, end, width);
         else
@@ -79,18 +76,19 @@ void spmm(const Array<int64_t>& indptr, const py::array& indices, const py::obje
 // Whether a square CSR with sorted indices is its own transpose, weights to the bit. Rows are visited in order, so
 // that the nonzeros of column j are met in the order in which row j stores their mirror images.
 template <class I>
-bool equals_transpose(const Array<int64_t>& indptr, const Array<I>& indices, const py::object& weights) {
+bool equals_transpose(const Array<int64_t>& indptr, const Array<I>& indices, const Given& weights) {
     const int64_t n = indptr.shape(0) - 1;
-    require(n >= 0 && indptr.data()[n] == indices.shape(0),
+    require(indptr.ndim() == 1 && n >= 0 && indptr.data()[n] == indices.shape(0),
             "equals_transpose: indptr must end at the number of indices");
-    const py::array of = weights.is_none() ? py::array(Array<float>(0)) : py::cast<py::array>(weights);
-    const uint32_t* words = of.itemsize() == 4 && of.size() ? static_cast<const uint32_t*>(of.data()) : nullptr;
-    const uint64_t* longs = of.itemsize() == 8 && of.size() ? static_cast<const uint64_t*>(of.data()) : nullptr;
-    require(weights.is_none() || (of.size() == indices.shape(0) && (of.flags() & py::array::c_style)),
-            "equals_transpose: one weight a nonzero");
+    AnyArray of;
+    require(weights.is_none() || (of.take(weights) && of.size() == indices.shape(0)),
+            "equals_transpose: one weight per nonzero, contiguous");
+    const uint32_t* words = of.itemsize() == 4 && of.size() ? static_cast<const uint32_t*>(of.bytes()) : nullptr;
+    const uint64_t* longs = of.itemsize() == 8 && of.size() ? static_cast<const uint64_t*>(of.bytes()) : nullptr;
     const int64_t* starts = indptr.data();
     const I* columns = indices.data();
-    py::gil_scoped_release unlocked;
+    nb::gil_scoped_release unlocked;
+    require(base::rise(starts, 0, n, indices.size()), "equals_transpose: indptr must rise");
     std::vector<int64_t> next(starts, starts + n);
     for (int64_t i = 0; i < n; ++i)
         for (int64_t e = starts[i]; e < starts[i + 1]; ++e) {
@@ -105,18 +103,19 @@ bool equals_transpose(const Array<int64_t>& indptr, const Array<I>& indices, con
 }
 
 // out[i] = X[rows[i]], bytes copied whatever the type.
-void take_rows(const py::array& X, const Array<int64_t>& rows, py::array& out, int threads) {
+void take_rows(const AnyArray& X, const Array<int64_t>& rows, AnyArray& out, int threads) {
     require(X.ndim() == 2 && out.ndim() == 2 && X.shape(1) == out.shape(1) && X.itemsize() == out.itemsize(),
             "take_rows: X and out must have one width and type");
-    require((X.flags() & py::array::c_style) && (out.flags() & py::array::c_style), "take_rows: row-major arrays");
-    require(rows.shape(0) == out.shape(0), "take_rows: one row of out an index");
-    const int64_t n = rows.shape(0), bytes = X.shape(1) * X.itemsize();
+    require(rows.ndim() == 1 && rows.shape(0) == out.shape(0), "take_rows: one row of out per index");
+    const int64_t n = rows.shape(0), m = X.shape(0), bytes = X.shape(1) * X.itemsize();
     const int64_t* index = rows.data();
-    const char* x = static_cast<const char*>(X.data());
-    char* y = static_cast<char*>(out.mutable_data());
+    const char* x = static_cast<const char*>(X.bytes());
+    char* y = static_cast<char*>(out.mutable_bytes());
+    const int isa = best_isa();
     threads = chosen_threads(threads);
-    py::gil_scoped_release unlocked;
+    nb::gil_scoped_release unlocked;
     over_chunks(even(n, rows_a_chunk(bytes / 4)), threads, [&](int64_t begin, int64_t end, int64_t) {
+        require(ON(isa, are_below(index + begin, end - begin, m)), "take_rows: an index is out of range");
         for (int64_t i = begin; i < end; ++i) {
             if (i + 8 < end) __builtin_prefetch(x + index[i + 8] * bytes);
             std::copy_n(x + index[i] * bytes, bytes, y + i * bytes);
@@ -125,69 +124,97 @@ void take_rows(const py::array& X, const Array<int64_t>& rows, py::array& out, i
 }
 
 template <class SX, class SY>
-void define_product(py::module_& m) {
-    m.def("spmm", &spmm<SX, SY>, py::arg("indptr").noconvert(), py::arg("indices"), py::arg("weights"),
-          py::arg("X").noconvert(), py::arg("Y").noconvert(), py::arg("accumulate") = false,
-          py::arg("bias") = py::none(), py::arg("relu") = false, py::arg("threads") = 0, py::arg("isa") = "",
-          py::arg("add") = py::none(), py::arg("rows") = py::none());
+void define_product(nb::module_& m) {
+    m.def("spmm", &spmm<SX, SY>, nb::arg("indptr"), nb::arg("indices"), nb::arg("weights"), nb::arg("X"), nb::arg("Y"),
+          nb::arg("accumulate") = false, nb::arg("bias") = nb::none(), nb::arg("relu") = false, nb::arg("threads") = 0,
+          nb::arg("isa") = "", nb::arg("add") = nb::none(), nb::arg("rows") = nb::none());
 }
 
 // Long rows of a CSR in tiles, for the first columns where these hold much: the product, and the cutting.
 
 constexpr int64_t BLOCK_ROWS = 512;  // at most, which share the rows of X of a tile
 constexpr int64_t BLOCKS_A_THREAD = 16;
-static_assert(sizeof(RowBlock) == 4 * sizeof(int64_t) && TILE_COLUMNS <= 256);
+static_assert(sizeof(RowBlock) == 4 * sizeof(int64_t) && TILE_COLUMNS <= 128);
+
+// Raises where a block is not one of cut_tiles: its counts add up to its nonzeros, whose columns X has.
+template <class SX, class SY>
+void check_block(const Tiled<SX, SY>& p, int64_t b, const RowBlock& ends, int64_t m, int64_t height, int isa) {
+    const RowBlock &block = p.blocks[b], &next = p.blocks[b + 1];
+    const int64_t rows = next.row - block.row, counts = next.count - block.count;
+    require(block.row >= 0 && block.count >= 0 && block.nonzero >= 0 && rows >= 0 && block.tiles >= 0 &&
+                next.row <= ends.row && counts == block.tiles * rows && next.count <= ends.count &&
+                next.nonzero <= ends.nonzero,
+            "spmm_tiles: blocks must rise");
+    int64_t e = block.nonzero;
+    for (int64_t t = 0; t < block.tiles; ++t) {
+        const uint8_t* count = p.counts + block.count + t * rows;
+        const int64_t held = std::accumulate(count, count + rows, int64_t(0));
+        require(e + held <= next.nonzero, "spmm_tiles: counts must add up to the nonzeros");
+        require(ON(isa, are_below(p.indices + e, held, std::min(TILE_COLUMNS, m - t * TILE_COLUMNS))),
+                "spmm_tiles: a column index is out of range");
+        e += held;
+    }
+    require(e == next.nonzero, "spmm_tiles: counts must add up to the nonzeros");
+    require(ON(isa, are_below(p.rows + block.row, rows, height)), "spmm_tiles: a row is out of range");
+}
 
 template <class SX, class SY>
 void multiply_tiles(const Array<int64_t>& blocks, const Array<uint8_t>& counts, const Array<uint8_t>& indices,
-                    const py::object& weights, const Array<SX>& X, Array<SY>& Y, bool accumulate,
-                    const Array<int64_t>& rows, int threads, const std::string& isa_name) {
+                    const Given& weights, const Array<SX>& X, Array<SY>& Y, bool accumulate, const Array<int64_t>& rows,
+                    int threads, const std::string& isa_name) {
     typedef typename Compute<SX>::type T;
     require(X.ndim() == 2 && Y.ndim() == 2 && X.shape(1) == Y.shape(1),
             "spmm_tiles: X and Y must be matrices of one width");
     require(blocks.ndim() == 2 && blocks.shape(0) > 0 && blocks.shape(1) == 4,
             "spmm_tiles: blocks must be a matrix of four columns");
     const int64_t n = blocks.shape(0) - 1, *ends = blocks.data() + 4 * n;
-    require(ends[0] == rows.shape(0) && ends[2] == counts.shape(0) && ends[3] == indices.shape(0),
+    require(rows.ndim() == 1 && counts.ndim() == 1 && indices.ndim() == 1 && ends[0] == rows.shape(0) &&
+                ends[2] == counts.shape(0) && ends[3] == indices.shape(0),
             "spmm_tiles: blocks must end with the rows, counts and indices");
-    Array<T> w;
-    if (!weights.is_none()) {
-        w = py::cast<Array<T>>(weights);
-        require(w.shape(0) == ends[3], "spmm_tiles: one weight a nonzero");
-    }
+    const auto w = vector_of<T>(weights, ends[3], "spmm_tiles: one weight per nonzero");
     const int isa = chosen_isa(isa_name);
     threads = chosen_threads(threads);
-    const int64_t *table = blocks.data(), *places = rows.data(), width = Y.shape(1);
-    const uint8_t *count = counts.data(), *index = indices.data();
-    const T* ww = weights.is_none() ? nullptr : w.data();
-    const SX* x = X.data();
-    SY* y = Y.mutable_data();
-    py::gil_scoped_release unlocked;
-    const Tiled<SX, SY> p{
-        reinterpret_cast<const RowBlock*>(table), count, index, ww, x, width, y, width, places, accumulate};
-    over_chunks(even(n, 1), threads, [&](int64_t begin, int64_t end, int64_t) { ON(isa, rows(p, begin, end, width)); });
+    const int64_t width = Y.shape(1), m = X.shape(0), height = Y.shape(0);
+    const Tiled<SX, SY> p{reinterpret_cast<const RowBlock*>(blocks.data()),
+                          counts.data(),
+                          indices.data(),
+                          w.data(),
+                          X.data(),
+                          width,
+                          Y.mutable_data(),
+                          width,
+                          rows.data(),
+                          accumulate};
+    nb::gil_scoped_release unlocked;
+    over_chunks(even(n, 1), threads, [&](int64_t b, int64_t, int64_t) {
+        check_block(p, b, p.blocks[n], m, height, isa);
+        ON(isa, rows(p, b, b + 1, width));
+    });
 }
 
 // (blocks, counts, indices, weights, nonzeros of each row that are in tiles): rows of a list in blocks, each with
 // tiles from column 0 on, up to the first in which a row has less than `least` nonzeros on average, or a column less
 // than `uses`: blocks are the lower the more threads share the rows. Columns must rise within a row.
 template <class I, class T>
-py::tuple cut_tiles(const Array<int64_t>& indptr, const Array<I>& indices, const py::object& weights,
+nb::tuple cut_tiles(const Array<int64_t>& indptr, const Array<I>& indices, const Given& weights,
                     const Array<int64_t>& rows, int64_t m, int64_t least, int64_t uses, int threads) {
-    const int64_t n = rows.shape(0), *starts = indptr.data(), *row = rows.data();
-    require(indptr.ndim() == 1 && indptr.shape(0) > 0 && starts[indptr.shape(0) - 1] == indices.shape(0),
+    require(rows.ndim() == 1, "cut_tiles: rows must be a vector");
+    const int64_t n = rows.shape(0), *starts = indptr.data(), *row = rows.data(), height = indptr.size() - 1;
+    require(indptr.ndim() == 1 && height >= 0 && starts[height] == indices.shape(0),
             "cut_tiles: indptr must end at the number of indices");
-    const Array<T> w = weights.is_none() ? Array<T>(0) : py::cast<Array<T>>(weights);
-    require(weights.is_none() || w.shape(0) == indices.shape(0), "cut_tiles: one weight a nonzero");
+    const auto w = vector_of<T>(weights, indices.size(), "cut_tiles: one weight per nonzero");
     const I* columns = indices.data();
-    const T* weight = weights.is_none() ? nullptr : w.data();
+    const T* weight = w.data();
     threads = chosen_threads(threads);
     Array<int64_t> taken(n);
     int64_t* take = taken.mutable_data();
     std::vector<RowBlock> blocks;
     std::vector<std::vector<uint8_t>> found;
     {
-        py::gil_scoped_release unlocked;
+        nb::gil_scoped_release unlocked;
+        require(base::rise(starts, 0, height, indices.size()) && base::are_below(row, n, height) &&
+                    base::are_below(columns, indices.size(), m),
+                "cut_tiles: an index is out of range");
         int64_t total = 0;
         for (int64_t i = 0; i < n; ++i) total += starts[row[i] + 1] - starts[row[i]];
         const int64_t most =
@@ -233,14 +260,14 @@ py::tuple cut_tiles(const Array<int64_t>& indptr, const Array<I>& indices, const
         }
     }
     const int64_t held = blocks.back().nonzero;
-    Array<int64_t> table({int64_t(blocks.size()), int64_t(4)});
+    Array<int64_t> table({int64_t(blocks.size()), 4});
     Array<uint8_t> counts(blocks.back().count), within(held);
     Array<T> kept(weight ? held : 0);
     std::copy_n(&blocks[0].row, 4 * blocks.size(), table.mutable_data());
     uint8_t *count = counts.mutable_data(), *index = within.mutable_data();
     T* keep = kept.mutable_data();
     {
-        py::gil_scoped_release unlocked;
+        nb::gil_scoped_release unlocked;
         over_chunks(even(int64_t(found.size()), 1), threads, [&](int64_t b, int64_t, int64_t) {
             const int64_t begin = blocks[b].row, height = blocks[b + 1].row - begin;
             std::copy(found[b].begin(), found[b].end(), count + blocks[b].count);
@@ -255,19 +282,30 @@ py::tuple cut_tiles(const Array<int64_t>& indptr, const Array<I>& indices, const
                     }
         });
     }
-    return py::make_tuple(table, counts, within, weight ? py::object(kept) : py::none(), taken);
+    return nb::make_tuple(table, counts, within, weight ? kept.object() : nb::none(), taken);
+}
+
+// Raises where rows do not lie at [begin, end) of the indices, or these are not of 0 to m - 1.
+template <class I>
+void check_pieces(const Array<int64_t>& begins, const Array<int64_t>& ends, const Array<I>& indices, int64_t m) {
+    require(begins.ndim() == 1 && ends.ndim() == 1 && begins.size() == ends.size(), "as many begins as ends");
+    const int64_t *begin = begins.data(), *end = ends.data();
+    bool is_in_range = base::are_below(indices.data(), indices.size(), m);
+    for (int64_t i = 0; i < begins.size(); ++i)
+        is_in_range &= begin[i] >= 0 && begin[i] <= end[i] && end[i] <= indices.size();
+    require(is_in_range, "an index is out of range");
 }
 
 // Nonzeros of each column in rows that lie at [begin, end) of the indices.
 template <class I>
 Array<int64_t> count_columns(const Array<int64_t>& begins, const Array<int64_t>& ends, const Array<I>& indices,
                              int64_t m) {
-    require(begins.shape(0) == ends.shape(0), "count_columns: as many begins as ends");
+    check_pieces(begins, ends, indices, m);
     Array<int64_t> found(m);
     int64_t* count = found.mutable_data();
     const int64_t *begin = begins.data(), *end = ends.data(), n = begins.shape(0);
     const I* columns = indices.data();
-    py::gil_scoped_release unlocked;
+    nb::gil_scoped_release unlocked;
     std::fill_n(count, m, 0);
     for (int64_t i = 0; i < n; ++i)
         for (int64_t e = begin[i]; e < end[i]; ++e) ++count[columns[e]];
@@ -277,16 +315,17 @@ Array<int64_t> count_columns(const Array<int64_t>& begins, const Array<int64_t>&
 // (indptr, indices counted from bound[p], weights) of panel p: columns [bound[p], bound[p + 1]) of rows that lie at
 // [begin, end) of the indices. Columns must rise within a row.
 template <class I, class T>
-py::list cut_panels(const Array<int64_t>& begins, const Array<int64_t>& ends, const Array<I>& indices,
-                    const py::object& weights, const Array<int64_t>& bounds, int threads) {
-    require(begins.shape(0) == ends.shape(0) && bounds.ndim() == 1 && bounds.shape(0) > 1,
-            "cut_panels: as many begins as ends, two bounds or more");
+nb::list cut_panels(const Array<int64_t>& begins, const Array<int64_t>& ends, const Array<I>& indices,
+                    const Given& weights, const Array<int64_t>& bounds, int threads) {
+    require(bounds.ndim() == 1 && bounds.size() > 1 && bounds.data()[0] == 0 &&
+                std::is_sorted(bounds.data(), bounds.data() + bounds.size()),
+            "cut_panels: bounds must rise from 0");
+    check_pieces(begins, ends, indices, bounds.data()[bounds.size() - 1]);
     const int64_t n = begins.shape(0), count = bounds.shape(0) - 1, *bound = bounds.data(), *begin = begins.data(),
                   *end = ends.data();
-    const Array<T> w = weights.is_none() ? Array<T>(0) : py::cast<Array<T>>(weights);
-    require(weights.is_none() || w.shape(0) == indices.shape(0), "cut_panels: one weight per nonzero");
+    const auto w = vector_of<T>(weights, indices.size(), "cut_panels: one weight per nonzero");
     const I* columns = indices.data();
-    const T* weight = weights.is_none() ? nullptr : w.data();
+    const T* weight = w.data();
     std::vector<Array<int64_t>> pointers;
     std::vector<int64_t*> pointer;
     for (int64_t p = 0; p < count; ++p) {
@@ -308,7 +347,7 @@ py::list cut_panels(const Array<int64_t>& begins, const Array<int64_t>& ends, co
         });
     };
     {
-        py::gil_scoped_release unlocked;
+        nb::gil_scoped_release unlocked;
         over_pieces([&](int64_t i, int64_t p, int64_t from, int64_t to) { pointer[p][i + 1] = to - from; });
         for (int64_t p = 0; p < count; ++p) {
             pointer[p][0] = 0;
@@ -326,70 +365,66 @@ py::list cut_panels(const Array<int64_t>& begins, const Array<int64_t>& ends, co
         keep.push_back(kept.back().mutable_data());
     }
     {
-        py::gil_scoped_release unlocked;
+        nb::gil_scoped_release unlocked;
         over_pieces([&](int64_t i, int64_t p, int64_t from, int64_t to) {
             std::transform(columns + from, columns + to, part[p] + pointer[p][i],
                            [first = bound[p]](I column) { return I(column - first); });
             if (weight) std::copy(weight + from, weight + to, keep[p] + pointer[p][i]);
         });
     }
-    py::list made;
+    nb::list made;
     for (int64_t p = 0; p < count; ++p)
-        made.append(py::make_tuple(pointers[p], parts[p], weight ? py::object(kept[p]) : py::none()));
+        made.append(nb::make_tuple(pointers[p], parts[p], weight ? kept[p].object() : nb::none()));
     return made;
 }
 
 template <class I>
-void define_cut(py::module_& m) {
+void define_cut(nb::module_& m) {
     m.def(
         "cut_tiles",
-        [](const Array<int64_t>& indptr, const Array<I>& indices, const py::object& weights, const Array<int64_t>& rows,
+        [](const Array<int64_t>& indptr, const Array<I>& indices, const Given& weights, const Array<int64_t>& rows,
            int64_t columns, int64_t least, int64_t uses, int threads) {
-            const bool is_double = !weights.is_none() && py::cast<py::array>(weights).itemsize() == sizeof(double);
+            const bool is_double = data_or_null<double>(weights) != nullptr;
             return is_double ? cut_tiles<I, double>(indptr, indices, weights, rows, columns, least, uses, threads)
                              : cut_tiles<I, float>(indptr, indices, weights, rows, columns, least, uses, threads);
         },
-        py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("weights"), py::arg("rows").noconvert(),
-        py::arg("m"), py::arg("least"), py::arg("uses"), py::arg("threads") = 0);
+        nb::arg("indptr"), nb::arg("indices"), nb::arg("weights"), nb::arg("rows"), nb::arg("m"), nb::arg("least"),
+        nb::arg("uses"), nb::arg("threads") = 0);
 }
 
 template <class I>
-void define_panels(py::module_& m) {
-    m.def("count_columns", &count_columns<I>, py::arg("begins").noconvert(), py::arg("ends").noconvert(),
-          py::arg("indices").noconvert(), py::arg("m"));
+void define_panels(nb::module_& m) {
+    m.def("count_columns", &count_columns<I>, nb::arg("begins"), nb::arg("ends"), nb::arg("indices"), nb::arg("m"));
     m.def(
         "cut_panels",
-        [](const Array<int64_t>& begins, const Array<int64_t>& ends, const Array<I>& indices, const py::object& weights,
+        [](const Array<int64_t>& begins, const Array<int64_t>& ends, const Array<I>& indices, const Given& weights,
            const Array<int64_t>& bounds, int threads) {
-            const bool is_double = !weights.is_none() && py::cast<py::array>(weights).itemsize() == sizeof(double);
+            const bool is_double = data_or_null<double>(weights) != nullptr;
             return is_double ? cut_panels<I, double>(begins, ends, indices, weights, bounds, threads)
                              : cut_panels<I, float>(begins, ends, indices, weights, bounds, threads);
         },
-        py::arg("begins").noconvert(), py::arg("ends").noconvert(), py::arg("indices").noconvert(), py::arg("weights"),
-        py::arg("bounds"), py::arg("threads") = 0);
+        nb::arg("begins"), nb::arg("ends"), nb::arg("indices"), nb::arg("weights"), nb::arg("bounds"),
+        nb::arg("threads") = 0);
 }
 
 template <class SX, class SY>
-void define_tiled(py::module_& m) {
-    m.def("spmm_tiles", &multiply_tiles<SX, SY>, py::arg("blocks").noconvert(), py::arg("counts").noconvert(),
-          py::arg("indices").noconvert(), py::arg("weights"), py::arg("X").noconvert(), py::arg("Y").noconvert(),
-          py::arg("accumulate"), py::arg("rows").noconvert(), py::arg("threads") = 0, py::arg("isa") = "");
+void define_tiled(nb::module_& m) {
+    m.def("spmm_tiles", &multiply_tiles<SX, SY>, nb::arg("blocks"), nb::arg("counts"), nb::arg("indices"),
+          nb::arg("weights"), nb::arg("X"), nb::arg("Y"), nb::arg("accumulate"), nb::arg("rows"),
+          nb::arg("threads") = 0, nb::arg("isa") = "");
 }
 
 }  // namespace
 
-void define_products(py::module_& m) {
+void define_products(nb::module_& m) {
     define_product<float, float>(m);
     define_product<double, double>(m);
     define_product<bfloat16, bfloat16>(m);
     define_product<bfloat16, float>(m);
     define_product<float, bfloat16>(m);
-    m.def("equals_transpose", &equals_transpose<int32_t>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
-          py::arg("weights"));
-    m.def("equals_transpose", &equals_transpose<int64_t>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
-          py::arg("weights"));
-    m.def("take_rows", &take_rows, py::arg("X").noconvert(), py::arg("rows").noconvert(), py::arg("out").noconvert(),
-          py::arg("threads") = 0);
+    m.def("equals_transpose", &equals_transpose<int32_t>, nb::arg("indptr"), nb::arg("indices"), nb::arg("weights"));
+    m.def("equals_transpose", &equals_transpose<int64_t>, nb::arg("indptr"), nb::arg("indices"), nb::arg("weights"));
+    m.def("take_rows", &take_rows, nb::arg("X"), nb::arg("rows"), nb::arg("out"), nb::arg("threads") = 0);
     m.attr("TILE_COLUMNS") = TILE_COLUMNS;
     define_tiled<float, float>(m);
     define_tiled<double, double>(m);
@@ -402,10 +437,10 @@ void define_products(py::module_& m) {
 
 }  // namespace spgnn
 
-PYBIND11_MODULE(_kernels, m) {
+NB_MODULE(_kernels, m) {
+    spgnn::import_numpy();
     m.doc() =
-        "Loops of spgnn.spmm, private: shapes and types are checked, indices are not, and one out of range ends the "
-        "process. Call them through spgnn.spmm.kernels.csr, which checks all.";
+        "Loops of spgnn.spmm, private: shapes, types and indices are checked. Call them through spgnn.spmm.kernels.";
     spgnn::define_products(m);
     spgnn::define_dense(m);
     spgnn::define_edges(m);
@@ -413,9 +448,11 @@ PYBIND11_MODULE(_kernels, m) {
     m.def(
         "instruction_sets",
         [] {
-            std::vector<std::string> names{"base", "avx2", "avx512"};
-            names.resize(spgnn::best_isa() + 1);
+            std::vector<std::string> names;
+            for (int isa = 0; isa <= spgnn::best_isa(); ++isa)
+                if (spgnn::has_isa(isa)) names.push_back(spgnn::NAMES[isa]);
             return names;
         },
-        "Instruction sets that this processor has, the last is the one used.");
+        "Instruction sets that this processor and this build have, the last is the one used.");
+    m.def("wanted_isa", [] { return spgnn::NAMES[spgnn::wanted_isa()]; }, "The best that this processor has.");
 }

@@ -1,7 +1,9 @@
 // The loops of spgnn.partition.folder.pipeline, checked and bound. Python's lock is released in each.
 
-#include <pybind11/pybind11.h>
-#include <pybind11/stl.h>
+#define SPGNN_MODULE
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <memory>
 
@@ -10,7 +12,7 @@
 #include "halo.h"
 #include "rows.h"
 
-namespace py = pybind11;
+namespace nb = nanobind;
 using namespace spgnn::pipeline;
 namespace stream = spgnn::stream;
 
@@ -28,8 +30,8 @@ int64_t size_of(const Array<T>& values) {
 
 // An array on memory of a C++ object, valid until the object changes.
 template <class T, class Vector>
-py::array view(const Vector& values, int64_t size, py::handle owner) {
-    return py::array_t<T>(py::ssize_t(size), reinterpret_cast<const T*>(values.data()), owner);
+Array<T> view(const Vector& values, int64_t size, nb::handle owner) {
+    return Array<T>(reinterpret_cast<const T*>(values.data()), size, nb::borrow(owner));
 }
 
 Use use_of(const std::string& edges) {
@@ -39,13 +41,13 @@ Use use_of(const std::string& edges) {
 }
 
 // Columns of consecutive rows that come part after part: row order[i] is the i-th that came.
-py::array_t<uint32_t> place_rows(const Array<uint32_t>& lengths, const Array<int64_t>& order,
-                                 const Array<uint32_t>& columns) {
+Array<uint32_t> place_rows(const Array<uint32_t>& lengths, const Array<int64_t>& order,
+                           const Array<uint32_t>& columns) {
     const int64_t rows = size_of(lengths);
     require(size_of(order) == rows && columns.ndim() == 1, "lengths and order must be as many");
-    py::array_t<uint32_t> out(columns.size());
+    Array<uint32_t> out(columns.size());
     uint32_t* o = out.mutable_data();
-    py::gil_scoped_release free;
+    nb::gil_scoped_release free;
     std::vector<int64_t> start(rows + 1);
     for (int64_t i = 0; i < rows; ++i) start[i + 1] = start[i] + lengths.data()[i];
     require(start[rows] == columns.size(), "rows have another number of columns than came");
@@ -60,136 +62,143 @@ py::array_t<uint32_t> place_rows(const Array<uint32_t>& lengths, const Array<int
     return out;
 }
 
-void define_rows(py::module_& m) {
-    auto counts = py::class_<RowCounts>(m, "RowCounts");
-    counts.def(py::init([](int64_t n, int64_t most, const std::string& edges) {
-                   return std::make_unique<RowCounts>(n, most, use_of(edges));
-               }),
-               py::arg("n"), py::arg("most"), py::arg("edges"));
+void define_rows(nb::module_& m) {
+    auto counts = nb::class_<RowCounts>(m, "RowCounts");
+    counts.def(
+        "__init__",
+        [](RowCounts* self, int64_t n, int64_t most, const std::string& edges) {
+            new (self) RowCounts(n, most, use_of(edges));
+        },
+        nb::arg("n"), nb::arg("most"), nb::arg("edges"));
     stream::add_pass(counts);
-    counts.def("counts", [](py::object self) {
-        auto& c = py::cast<RowCounts&>(self);
+    counts.def("counts", [](nb::object self) {
+        auto& c = nb::cast<RowCounts&>(self);
         return view<uint32_t>(c.degree, int64_t(c.degree.size()), self);
     });
 
-    auto spill = py::class_<Spill>(m, "Spill");
-    spill.def(py::init([](const Array<uint32_t>& rank, std::vector<int64_t> bounds, const std::string& edges,
-                          int64_t capacity) {
-                  const int64_t n = size_of(rank);
-                  require(bounds.size() >= 1 && bounds.front() == 0 && bounds.back() == n && capacity > 0,
-                          "bounds must rise from 0 to the number of rows");
-                  for (size_t b = 1; b < bounds.size(); ++b)
-                      require(bounds[b - 1] < bounds[b], "bounds must rise from 0 to the number of rows");
-                  for (int64_t v = 0; v < n; ++v) require(rank.data()[v] < n, "a rank is out of range");
-                  return std::make_unique<Spill>(rank.data(), n, std::move(bounds), use_of(edges), capacity);
-              }),
-              py::arg("rank").noconvert(), py::arg("bounds"), py::arg("edges"), py::arg("capacity"),
-              py::keep_alive<1, 2>());
+    auto spill = nb::class_<Spill>(m, "Spill");
+    spill.def(
+        "__init__",
+        [](Spill* self, const Array<uint32_t>& rank, std::vector<int64_t> bounds, const std::string& edges,
+           int64_t capacity) {
+            const int64_t n = size_of(rank);
+            require(bounds.size() >= 1 && bounds.front() == 0 && bounds.back() == n && capacity > 0,
+                    "bounds must rise from 0 to the number of rows");
+            for (size_t b = 1; b < bounds.size(); ++b)
+                require(bounds[b - 1] < bounds[b], "bounds must rise from 0 to the number of rows");
+            for (int64_t v = 0; v < n; ++v) require(rank.data()[v] < n, "a rank is out of range");
+            new (self) Spill(rank.data(), n, std::move(bounds), use_of(edges), capacity);
+        },
+        nb::arg("rank"), nb::arg("bounds"), nb::arg("edges"), nb::arg("capacity"), nb::keep_alive<1, 2>());
     stream::add_pass(spill);
-    spill.def_property_readonly("room", &Spill::room).def_property_readonly("size", &Spill::size);
-    spill.def("sort", [](py::object self) {
-        auto& s = py::cast<Spill&>(self);
+    spill.def_prop_ro("room", &Spill::room).def_prop_ro("size", &Spill::size);
+    spill.def("sort", [](nb::object self) {
+        auto& s = nb::cast<Spill&>(self);
         const int64_t size = s.size();
         {
-            py::gil_scoped_release free;
+            nb::gil_scoped_release free;
             s.sort();
         }
         return view<uint64_t>(s.sorted(), size, self);
     });
     spill.def("offsets", [](Spill& self) { return self.offsets(); });
 
-    auto bucket = py::class_<Bucket>(m, "Bucket");
-    bucket.def(py::init([](int64_t first_rank, const Array<uint32_t>& counts, int64_t n) {
-                   return std::make_unique<Bucket>(first_rank, counts.data(), size_of(counts), n);
-               }),
-               py::arg("first_rank"), py::arg("counts").noconvert(), py::arg("n"));
-    bucket.def("finish", [](py::object self) {
-        auto& b = py::cast<Bucket&>(self);
+    auto bucket = nb::class_<Bucket>(m, "Bucket");
+    bucket.def(
+        "__init__",
+        [](Bucket* self, int64_t first_rank, const Array<uint32_t>& counts, int64_t n) {
+            new (self) Bucket(first_rank, counts.data(), size_of(counts), n);
+        },
+        nb::arg("first_rank"), nb::arg("counts"), nb::arg("n"));
+    bucket.def("finish", [](nb::object self) {
+        auto& b = nb::cast<Bucket&>(self);
         {
-            py::gil_scoped_release free;
+            nb::gil_scoped_release free;
             b.finish();
         }
-        return py::make_tuple(view<uint32_t>(b.lengths, int64_t(b.lengths.size()), self),
+        return nb::make_tuple(view<uint32_t>(b.lengths, int64_t(b.lengths.size()), self),
                               view<uint32_t>(b.columns, int64_t(b.columns.size()), self));
     });
     bucket.def(
         "add",
         [](Bucket& self, const Array<uint64_t>& entries) {
             const int64_t size = size_of(entries);
-            py::gil_scoped_release free;
+            nb::gil_scoped_release free;
             self.add(entries.data(), size);
         },
-        py::arg("entries").noconvert());
-    m.def("place_rows", &place_rows, py::arg("lengths").noconvert(), py::arg("order").noconvert(),
-          py::arg("columns").noconvert());
+        nb::arg("entries"));
+    m.def("place_rows", &place_rows, nb::arg("lengths"), nb::arg("order"), nb::arg("columns"));
 }
 
-void define_halo(py::module_& m) {
-    auto reads = py::class_<Reads>(m, "Reads");
+void define_halo(nb::module_& m) {
+    auto reads = nb::class_<Reads>(m, "Reads");
     reads.def(
-        py::init([](const Array<int32_t>& owner) { return std::make_unique<Reads>(owner.data(), size_of(owner)); }),
-        py::arg("owner").noconvert(), py::keep_alive<1, 2>());
-    reads.def("begin", &Reads::begin, py::arg("part")).def_readonly("cut", &Reads::cut);
+        "__init__", [](Reads* self, const Array<int32_t>& owner) { new (self) Reads(owner.data(), size_of(owner)); },
+        nb::arg("owner"), nb::keep_alive<1, 2>());
+    reads.def("begin", &Reads::begin, nb::arg("part")).def_ro("cut", &Reads::cut);
     reads.def(
         "add",
         [](Reads& self, const Array<uint32_t>& columns) {
             const int64_t size = size_of(columns);
-            py::gil_scoped_release free;
+            nb::gil_scoped_release free;
             self.add(columns.data(), size);
         },
-        py::arg("columns").noconvert());
+        nb::arg("columns"));
     reads.def(
         "ids",
         [](const Reads& self, int64_t k) {  // (g,) rising, and how many each part owns
-            py::array_t<int64_t> ids(self.read().count()), sent(k);
+            Array<int64_t> ids(self.read().count()), sent(k);
             std::fill(sent.mutable_data(), sent.mutable_data() + k, 0);
             int64_t *out = ids.mutable_data(), *rows = sent.mutable_data();
-            py::gil_scoped_release free;
+            nb::gil_scoped_release free;
             self.read().each([&](int64_t v) {
                 require(self.owner(v) >= 0 && self.owner(v) < k, "an owner is not a part");
                 *out++ = v;
                 ++rows[self.owner(v)];
             });
-            py::gil_scoped_acquire held;
-            return py::make_tuple(ids, sent);
+            nb::gil_scoped_acquire held;
+            return nb::make_tuple(ids, sent);
         },
-        py::arg("k"));
+        nb::arg("k"));
 
-    auto reach = py::class_<Reach>(m, "Reach");
-    reach.def(py::init([](const Array<int32_t>& owner, int32_t first) {
-                  return std::make_unique<Reach>(owner.data(), size_of(owner), first);
-              }),
-              py::arg("owner").noconvert(), py::arg("first"));
+    auto reach = nb::class_<Reach>(m, "Reach");
+    reach.def(
+        "__init__",
+        [](Reach* self, const Array<int32_t>& owner, int32_t first) {
+            new (self) Reach(owner.data(), size_of(owner), first);
+        },
+        nb::arg("owner"), nb::arg("first"));
     reach.def(
         "hold",
         [](Reach& self, int part, const Array<int64_t>& ids) {
             require(part >= 0 && part < 64, "part must be from 0 to 63");
             self.hold(part, ids.data(), size_of(ids));
         },
-        py::arg("part"), py::arg("ids").noconvert());
+        nb::arg("part"), nb::arg("ids"));
     reach.def(
         "spread",
         [](Reach& self, int64_t first_row, const Array<uint32_t>& lengths, const Array<uint32_t>& columns) {
             const int64_t rows = size_of(lengths), size = size_of(columns);
             require(first_row >= 0 && first_row + rows <= self.nodes(), "rows are out of range");
             for (int64_t e = 0; e < size; ++e) require(columns.data()[e] < self.nodes(), "a column is out of range");
-            py::gil_scoped_release free;
+            nb::gil_scoped_release free;
             self.spread(first_row, lengths.data(), rows, columns.data(), size);
         },
-        py::arg("first_row"), py::arg("lengths").noconvert(), py::arg("columns").noconvert());
+        nb::arg("first_row"), nb::arg("lengths"), nb::arg("columns"));
     reach.def(
         "added",
         [](const Reach& self, int part) {
             require(part >= 0 && part < 64, "part must be from 0 to 63");
             return array_of(self.added(part));
         },
-        py::arg("part"));
+        nb::arg("part"));
     reach.def("next_hop", &Reach::next_hop);
 }
 
 }  // namespace
 
-PYBIND11_MODULE(_pipeline, m) {
+NB_MODULE(_pipeline, m) {
+    spgnn::import_numpy();
     m.doc() = "Loops of spgnn.partition.folder.pipeline; it checks what they are given.";
     define_rows(m);
     define_halo(m);

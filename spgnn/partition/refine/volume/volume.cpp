@@ -1,7 +1,7 @@
 // Volume refinement, checked and bound. std::thread, not OpenMP: torch brings an OpenMP of its own.
 // Python's lock is released while it runs.
 
-#include <pybind11/pybind11.h>
+#define SPGNN_MODULE
 
 #include <string>
 #include <vector>
@@ -9,8 +9,6 @@
 #include "../../../native/arrays.h"
 #include "covers.h"
 #include "multilevel.h"
-
-namespace py = pybind11;
 
 namespace {
 
@@ -32,13 +30,13 @@ void check_nets(const Array<int64_t>& start, const Array<int32_t>& readers, cons
 }
 
 template <class T>
-void take(const py::dict& from, const char* name, T& value, size_t& taken) {
+void take(const nb::dict& from, const char* name, T& value, size_t& taken) {
     if (!from.contains(name)) return;
-    value = from[name].cast<T>();
+    value = nb::cast<T>(from[name]);
     ++taken;
 }
 
-void read_settings(const py::dict& from, Schedule& s, Pressure& p, Task& t) {
+void read_settings(const nb::dict& from, Schedule& s, Pressure& p, Task& t) {
     size_t taken = 0;
     take(from, "levels", s.levels, taken);
     take(from, "coarsest", s.coarsest, taken);
@@ -65,9 +63,9 @@ std::vector<int32_t> vector_of(const Array<int32_t>& values) {
 }
 
 // (owner of each node after refinement, rows that are sent, the largest send). use_lists: any k; masks: k <= 64.
-py::tuple refine_owner(Array<int64_t> start, Array<int32_t> readers, int per_vertex, Array<int64_t> work,
+nb::tuple refine_owner(Array<int64_t> start, Array<int32_t> readers, int per_vertex, Array<int64_t> work,
                        Array<int32_t> owner, int k, double balance, uint64_t seed, bool use_lists, int threads,
-                       py::dict settings) {
+                       nb::dict settings) {
     std::vector<int32_t> parts = vector_of(owner);
     Task task{start.data(), readers.data(), per_vertex, work.data(), int32_t(parts.size()), k, balance, seed};
     task.threads = threads;
@@ -78,22 +76,22 @@ py::tuple refine_owner(Array<int64_t> start, Array<int32_t> readers, int per_ver
     pressure.two_kinds = per_vertex == 2;
     Rows rows;
     {
-        py::gil_scoped_release free;
+        nb::gil_scoped_release free;
         check_owners(parts, k);
         check_nets(start, readers, work, per_vertex, task.n);
         require(use_lists || k <= 64, "masks have 64 parts");
         rows = use_lists ? refine<Lists>(task, plan, pressure, parts) : refine<Masks>(task, plan, pressure, parts);
     }
-    return py::make_tuple(array_of(parts), rows.total, rows.largest_send);
+    return nb::make_tuple(array_of(parts), rows.total, rows.largest_send);
 }
 
 // (start, readers) of the nets that the minimum covers of a partition make.
-py::tuple nets_of_covers(Array<int64_t> indptr, Array<int32_t> indices, Array<int32_t> owner, int k, bool is_symmetric,
+nb::tuple nets_of_covers(Array<int64_t> indptr, Array<int32_t> indices, Array<int32_t> owner, int k, bool is_symmetric,
                          int threads) {
     const std::vector<int32_t> parts = vector_of(owner);
     CoverNets nets;
     {
-        py::gil_scoped_release free;
+        nb::gil_scoped_release free;
         const int64_t n = int64_t(parts.size());
         check_owners(parts, k);
         check_csr(indptr, indices, n);
@@ -101,17 +99,18 @@ py::tuple nets_of_covers(Array<int64_t> indptr, Array<int32_t> indices, Array<in
         require(2 * n < std::numeric_limits<int32_t>::max(), "2^31 nets are too many");
         nets = cover_nets(indptr.data(), indices.data(), int32_t(n), parts.data(), k, is_symmetric, threads);
     }
-    return py::make_tuple(array_of(nets.start), array_of(nets.readers));
+    return nb::make_tuple(array_of(nets.start), array_of(nets.readers));
 }
 
 }  // namespace
 
-PYBIND11_MODULE(_volume, m) {
+NB_MODULE(_volume, m) {
+    spgnn::import_numpy();
     m.doc() = "Volume refinement; call it through spgnn.partition.methods.volume, which makes its arguments.";
     m.def("best_isa", &best_isa);
-    m.def("refine", &refine_owner, py::arg("start").noconvert(), py::arg("readers").noconvert(), py::arg("per_vertex"),
-          py::arg("work").noconvert(), py::arg("owner").noconvert(), py::arg("k"), py::arg("balance"), py::arg("seed"),
-          py::arg("use_lists"), py::arg("threads"), py::arg("settings"));
-    m.def("nets_of_covers", &nets_of_covers, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
-          py::arg("owner").noconvert(), py::arg("k"), py::arg("is_symmetric"), py::arg("threads"));
+    m.def("refine", &refine_owner, nb::arg("start"), nb::arg("readers"), nb::arg("per_vertex"), nb::arg("work"),
+          nb::arg("owner"), nb::arg("k"), nb::arg("balance"), nb::arg("seed"), nb::arg("use_lists"), nb::arg("threads"),
+          nb::arg("settings"));
+    m.def("nets_of_covers", &nets_of_covers, nb::arg("indptr"), nb::arg("indices"), nb::arg("owner"), nb::arg("k"),
+          nb::arg("is_symmetric"), nb::arg("threads"));
 }

@@ -47,15 +47,6 @@ def induced(graph, seed=0, size=25):
     return node_m, [{how: D[np.ix_(node_m, node_m)] for how, D in wholes(graph).items()}]
 
 
-def shadow(graph, seed=0, roots=4, size=9):
-    """A block-diagonal one, each block of a root and some nodes: ids repeat."""
-    rng, parts = np.random.default_rng(seed), []
-    for root in rng.permutation(graph.n_nodes)[:roots]:
-        parts.append(np.concatenate([[root], rng.choice(np.delete(np.arange(graph.n_nodes), root), size, False)]))
-    diagonal = lambda D: sp.block_diag([D[np.ix_(V, V)] for V in parts]).toarray()
-    return np.concatenate(parts), [{how: diagonal(D) for how, D in wholes(graph).items()}]
-
-
 def blocks(graph, layers=2, seed=0, targets=7, keep=0.6):
     """A block for each layer, the first layer first: each output reads itself and some neighbours."""
     rng, matrices = np.random.default_rng(seed), []

@@ -167,7 +167,7 @@ def test_a_run_of_an_earlier_version_is_predicted_whatever_changes_rounding_alon
 
 @pytest.mark.parametrize(
     "sampler, batch",
-    [("none", 0), ("frontier", 0), ("neighbour", 512), ("labor", 512), ("shadow", 512), ("cluster", 3)],
+    [("none", 0), ("frontier", 0), ("neighbour", 512), ("labor", 512), ("cluster", 3)],
 )
 def test_the_batch_of_an_earlier_version_is_read_as_its_sampler_took_it(sampler, batch, tmp_path):
     path, parts = tmp_path / "config.toml", 3 if sampler == "cluster" else 20

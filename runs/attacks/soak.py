@@ -18,7 +18,7 @@ SAMPLERS = [
     {"sampler": "soak"}, {"sampler": "node", "budget": 20}, {"sampler": "edge", "budget": 8},
     {"sampler": "walk", "budget": 12}, {"sampler": "frontier", "budget": 15, "frontier": 1},
     {"sampler": "neighbour", "batch": 7, "fanout": "3,3"}, {"sampler": "labor", "batch": 5, "fanout": "3,2"},
-    {"sampler": "shadow", "batch": 6, "fanout": "2,2"}, {"sampler": "cluster", "batch": 1},
+    {"sampler": "cluster", "batch": 1},
 ]  # fmt: skip
 OF_AVERAGES = [
     {}, {"optimizer": "sgd"}, {"correct": "drift"}, {"sync": "gradients"}, {"evaluation": "layerwise"},

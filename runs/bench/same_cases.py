@@ -59,7 +59,7 @@ ARRAY = {
     "gin-drift-1": Training(1, "{weighted} --edges directed --model gin --norm layer --residual --mode average --parts 4 --interval 2 --correct drift --method volume --prune never"),
     "gin-labor-3": Training(3, "{multilabel} --model gin --layers 3 --sampler labor --batch 60 --fanout 4,3,3 --method block --scheme broadcast --wire float16 --wire-gradients int8 --dtype float64 --prune always"),
     "gin-full-2x2": Training(4, "{weighted} --edges reversed --model gin --method volume --scheme columns --replication 2 --wire int8 --wire-gradients bfloat16 --optimizer sgd --lr 0.003 --dropout 0.4 --prune never"),
-    "gin-shadow-4": Training(4, "{small} --model gin --jump cat --sampler shadow --batch 60 --fanout 4,3 --method random --scheme columns --wire float16 --optimizer sgd --lr 0.003 --dropout 0.4"),
+    "gin-cluster-4": Training(4, "{small} --model gin --jump cat --sampler cluster --batch 2 --method random --scheme columns --wire float16 --optimizer sgd --lr 0.003 --dropout 0.4"),
     "gin-average-1": Training(1, "{sparse} --model gin --jump max --classifier --mode average --parts 5 --interval 2 --dtype float64 --optimizer sgd --lr 0.003"),
     "gin-gradients-2": Training(2, "{small} --model gin --layers 3 --mode average --parts 4 --sync gradients --method block --scheme broadcast --wire bfloat16 --wire-gradients bfloat16 --dtype float64 --dropout 0.4 --prune always"),
     "gin-full-4": Training(4, "{small} --model gin --method block --scheme columns --wire-gradients float16 --optimizer sgd --lr 0.003 --dropout 0.4 --prune never"),
@@ -184,7 +184,7 @@ BATCHES = {
 }
 # Differences that are meant: pattern of "CASE PATH", as fnmatch has it -> why. They are printed, and count as equal.
 _OF_TARGETS = "the loss of an epoch on subgraphs is that of its targets; weights and scores are equal"
-_SAMPLED = ("neighbour", "labor", "shadow", "frontier", "walk", "node", "edge", "cluster", "average", "sampled")
+_SAMPLED = ("neighbour", "labor", "frontier", "walk", "node", "edge", "cluster", "average", "sampled")
 _STAGES = "buffers of the stages of a process row count as those of one exchange, within 0.1 % of a rank's memory"
 EXPLAINED: dict[str, str] = {
     **{f"* *scores.*.{name}": "a score of several labels" for name in ("roc_auc", "average_precision")},

@@ -163,7 +163,7 @@ def renewed(cls: type, values: dict[str, Any]) -> dict[str, Any]:
     others = {name: value for name, value in values.items() if name not in ("batch", "cluster_batch")}
     if sampler == "cluster" and "cluster_batch" in values:
         return others | {"batch": values["cluster_batch"]}
-    is_default = values.get("batch") == 512 and sampler not in ("neighbour", "labor", "shadow")
+    is_default = values.get("batch") == 512 and sampler not in ("neighbour", "labor")
     return {name: value for name, value in values.items() if name != "batch"} if is_default else values
 
 

@@ -72,7 +72,6 @@ SAMPLERS = {
     "node": "nodes in proportion to their column of A; --budget",
     "neighbour": "some neighbours of --batch targets per layer; --fanout",
     "labor": "as neighbour, fewer distinct rows; --fanout --batch",
-    "shadow": "a small subgraph around each target; --fanout --batch",
     "cluster": "--batch parts of METIS at random, of 400 nodes each",
 }
 STREAMING = ("spring", "spring+", "dbh", "greedy", "hdrf", "2psl")

@@ -7,7 +7,7 @@ from .frontier import Frontier
 from .graph_arrays import GraphArrays, graph_arrays
 from .induced import InducedSampler, induce
 from .maker import Maker
-from .neighbour import Labor, Neighbour, Shadow
+from .neighbour import Labor, Neighbour
 from .normalise import Coefficients, presample
 from .operators import operators
 from .options import check_options, options_of
@@ -20,6 +20,6 @@ from .targets import Targets
 __all__ = [
     "SAMPLERS", "Cluster", "Coefficients", "Csr", "Edge", "Frontier", "GraphArrays", "InducedSampler", "Labor",
     "Maker", "Neighbour", "Node", "NormedBlock", "Pattern", "Sample", "Sampler", "SamplerKind", "SamplerPool",
-    "Shadow", "Subgraph", "Targets", "UserSampler", "Walk", "Whole", "check_options", "graph_arrays", "induce",
+    "Subgraph", "Targets", "UserSampler", "Walk", "Whole", "check_options", "graph_arrays", "induce",
     "make_sampler", "operators", "options_of", "presample", "register", "sampler",
 ]  # fmt: skip

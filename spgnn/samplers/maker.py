@@ -100,10 +100,7 @@ class Maker:
     def _targets(self, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows of the last output whose loss counts, and their weights, which estimate the mean loss."""
         n = sample.patterns[-1].shape[0]
-        if sample.root_t is None:
-            target_t = np.flatnonzero(self.train_N[sample.node_m[:n]])
-        else:
-            target_t = sample.root_t[self.train_N[sample.node_m[sample.root_t]]]
+        target_t = np.flatnonzero(self.train_N[sample.node_m[:n]])
         if self.coefficients is not None and self.coefficients.lambda_N is not None:
             weight_t = 1 / self.coefficients.lambda_N[sample.node_m[target_t]]
         else:

@@ -1,4 +1,4 @@
-"""Samplers that start from a batch of training nodes: their neighbours, layer after layer, or a subgraph of each.
+"""Samplers that start from a batch of training nodes: their neighbours, layer after layer.
 
 Shapes: N nodes, L layers, n_l output rows of layer l: n_L targets, n_0 input rows.
 """
@@ -19,27 +19,7 @@ from .sample import Pattern, Sample
 from .targets import Targets
 
 
-class _FromTargets:
-    """What samplers that start from a batch of targets share; see `Neighbour`."""
-
-    rescales = False
-
-    def __init__(
-        self,
-        graph: Graph | GraphArrays,
-        train_N: np.ndarray | None = None,
-        *,
-        fanout: str | Sequence[int] = (25, 10),
-        batch: int = 512,
-        class_balance: float = 0.0,
-    ):
-        self.graph, self.fanout = graph_arrays(graph), fanouts_of(fanout)
-        self.targets = Targets(graph, train_N, batch, class_balance, self.graph)
-        self.steps_per_epoch = self.targets.steps_per_epoch
-        self._loop = self._make_loop(self.graph.indptr, self.graph.indices)
-
-
-class Neighbour(_FromTargets):
+class Neighbour:
     """Draws min(deg, fanout) neighbours without replacement of each row, layer after layer, from a batch of targets.
 
     Block l has shape (n_l, n_(l-1)); its rows are the first of its columns. Each layer draws for all of its rows again.
@@ -58,12 +38,23 @@ class Neighbour(_FromTargets):
     Takes 4 N bytes for each thread that draws.
     """
 
-    name = "neighbour"
+    name, rescales = "neighbour", False
     _is_poisson = False
 
-    def _make_loop(self, indptr: np.ndarray, indices: np.ndarray):
+    def __init__(
+        self,
+        graph: Graph | GraphArrays,
+        train_N: np.ndarray | None = None,
+        *,
+        fanout: str | Sequence[int] = (25, 10),
+        batch: int = 512,
+        class_balance: float = 0.0,
+    ):
+        self.graph, self.fanout = graph_arrays(graph), fanouts_of(fanout)
         self.n_blocks = len(self.fanout)
-        return _samplers.Blocks(indptr, indices, list(self.fanout), self._is_poisson)
+        self.targets = Targets(graph, train_N, batch, class_balance, self.graph)
+        self.steps_per_epoch = self.targets.steps_per_epoch
+        self._loop = _samplers.Blocks(self.graph.indptr, self.graph.indices, list(self.fanout), self._is_poisson)
 
     def sample(self, seed: int, index: int) -> Sample:
         """Return the blocks of batch number index."""
@@ -88,33 +79,6 @@ class Labor(Neighbour):
     _is_poisson = True
 
 
-class Shadow(_FromTargets):
-    """Draws for each target a bounded subgraph of its own, induced; those of a batch are side by side in one pattern.
-
-    The nodes of a target's subgraph are the target, min(deg, fanout) neighbours of it, as many of each of those that
-    are new, and so on. A node may be in several subgraphs: node_m repeats it. root_t has the rows of the targets, and
-    layers of any depth compute on the one pattern (m, m). Weights of A have no influence on the draw.
-
-    Args:   fanout  of each hop, the farthest hop first: "10,5" draws 5 neighbours of a target, 10 of each of those.
-            others  as of `Neighbour`.
-    Raises: UsageError for values out of range; GraphError without training nodes.
-    Source: ShaDow (Zeng et al. 2021), section 3, k-hop samples.
-
-    Takes 4 N bytes for each thread that draws.
-    """
-
-    name, n_blocks = "shadow", 0
-
-    def _make_loop(self, indptr: np.ndarray, indices: np.ndarray):
-        return _samplers.Shadow(indptr, indices, list(self.fanout))
-
-    def sample(self, seed: int, index: int) -> Sample:
-        """Return the subgraphs of batch number index, in the order of their targets."""
-        targets = self.targets.draw(seed, index)
-        node_m, indptr, indices, place_e, root_t = self._loop.draw(targets, seed, DRAWS, index)
-        return Sample(node_m, (Pattern((len(node_m), len(node_m)), indptr, indices, place_e),), root_t)
-
-
 def fanouts_of(fanout: str | Sequence[int]) -> tuple[int, ...]:
     """Return fan-outs as integers.
 
@@ -130,5 +94,5 @@ def fanouts_of(fanout: str | Sequence[int]) -> tuple[int, ...]:
     return tuple(int(f) for f in given)
 
 
-for _kind in (Neighbour, Labor, Shadow):
+for _kind in (Neighbour, Labor):
     register(_kind.name, _kind)

@@ -74,9 +74,8 @@ def presample(
     try:
         while covered < coverage * arrays.N:
             sample = next(samples)
-            drawn = sample.node_m if sample.root_t is None else sample.node_m[sample.root_t]
             R, covered = R + 1, covered + max(len(sample.node_m), 1)
-            nodes, targets = nodes + len(sample.node_m), targets + int(np.count_nonzero(train_N[drawn]))
+            nodes, targets = nodes + len(sample.node_m), targets + int(np.count_nonzero(train_N[sample.node_m]))
             if normalise != "none":
                 np.add.at(count_N, sample.node_m, np.uint32(1))
             if counts_edges:

@@ -38,12 +38,10 @@ class Sample:
 
     node_m    (m,) int64, original ids of the input rows; the first n are the outputs of a block (n, m).
     patterns  one, (m, m), for all layers; or one for each layer, the first layer first.
-    root_t    (t,) int64, the output rows whose loss counts, where they have labels; None: all.
     """
 
     node_m: np.ndarray
     patterns: tuple[Pattern, ...]
-    root_t: np.ndarray | None = None
 
 
 class Sampler(Protocol):

@@ -24,13 +24,13 @@ from spgnn.samplers.registry import register
 
 
 class Blocks:
-    """Two layers that read the nodes 0 to 5 and 0 to 8; the loss is that of row 1."""
+    """Two layers that read the nodes 0 to 5 and 0 to 8; the last has rows 0 to 2."""
 
     name, n_blocks, rescales = "blocks", 2, False
 
     def sample(self, seed, index):
         empty = lambda n, m: Pattern((n, m), np.zeros(n + 1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int64))
-        return Sample(np.arange(9), (empty(6, 9), empty(3, 6)), np.array([1]))
+        return Sample(np.arange(9), (empty(6, 9), empty(3, 6)))
 
 
 def check_same(first, second):
@@ -92,9 +92,9 @@ def test_coefficients_divide_losses_and_values_and_take_the_degrees_of_the_graph
     np.testing.assert_allclose(np.add.reduceat(own.blocks[0]["row"].A.values, own.blocks[0]["row"].A.indptr[:-1])[0], 1)
 
 
-def test_blocks_have_an_operator_for_each_layer_and_the_loss_of_their_roots(graph):
+def test_blocks_have_an_operator_for_each_layer_and_the_loss_of_their_targets(graph):
     train_N = np.zeros(40, bool)
-    train_N[[1, 2]] = True
+    train_N[[1, 5]] = True
     subgraph = Maker(Blocks(), graph, train_N, ["gcn"]).draw(0, 0)
     assert subgraph.shapes == ((6, 9), (3, 6)) and len(subgraph.blocks) == 2
     assert subgraph.target_t.tolist() == [1] and subgraph.weight_t.tolist() == [1]

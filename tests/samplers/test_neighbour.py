@@ -1,4 +1,4 @@
-"""Neighbour, LABOR and ShaDow samplers: every set of neighbours as likely, estimates without bias, blocks of A.
+"""Neighbour and LABOR samplers: every set of neighbours as likely, estimates without bias, blocks of A.
 
 Each statistic has a wrong sampler beside it, which must fail it.
 """
@@ -10,17 +10,15 @@ import numpy as np
 import pytest
 from graphs import random_graph
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 from scipy.stats import chisquare
 from small_graphs import GRAPHS
 
 from spgnn.errors import GraphError, ShapeError, UsageError
 from spgnn.graph import graph_from_coo
 from spgnn.samplers import SAMPLERS, graph_arrays, make_sampler, operators
-from spgnn.samplers.neighbour import Labor, Neighbour, Shadow
+from spgnn.samplers.neighbour import Labor, Neighbour
 
 RIGHT, WRONG = 1e-4, 1e-9
-SAMPLERS_OF_TARGETS = [Neighbour, Labor, Shadow]
 
 
 def all_train(graph):
@@ -59,7 +57,7 @@ def test_blocks_are_parts_of_the_graph(kind, name, fanout):
     sampler = kind(graph, all_train(graph), fanout=fanout, batch=7)
     for index in range(6):
         sample = sampler.sample(0, index)
-        assert sample.root_t is None and len(sample.patterns) == sampler.n_blocks == len(fanout)
+        assert len(sample.patterns) == sampler.n_blocks == len(fanout)
         assert len(set(sample.node_m)) == len(sample.node_m) == sample.patterns[0].shape[1]
         hops = [sample.patterns[-1].shape[0], *(pattern.shape[1] for pattern in reversed(sample.patterns))]
         assert (sample.node_m[: hops[0]] == sampler.targets.draw(0, index)).all()
@@ -173,73 +171,7 @@ def test_rows_of_labor_share_their_neighbours():
     assert (pattern.indices.reshape(5, -1) == pattern.indices[: len(pattern.indices) // 5]).all()
 
 
-def neighbourhood(A, target, hops):
-    """All nodes within some hops, as a loop over sets finds them."""
-    found = edge = {target}
-    for _ in range(hops):
-        edge = {int(v) for u in edge for v in A.indices[A.indptr[u] : A.indptr[u + 1]]} - found
-        found = found | edge
-    return np.array(sorted(found))
-
-
-@pytest.mark.parametrize("name", GRAPHS)
-def test_shadow_of_all_neighbours_is_the_induced_neighbourhood_of_each_target(name):
-    graph = GRAPHS[name]
-    sampler = Shadow(graph, all_train(graph), fanout=(-1, -1), batch=4)
-    assert sampler.n_blocks == 0
-    targets, sample = sampler.targets.draw(1, 0), sampler.sample(1, 0)
-    check_pattern(graph, sample.node_m, sample.patterns[0])
-    assert (sample.node_m[sample.root_t] == targets).all()
-    start = 0
-    for target, root in zip(targets, sample.root_t):
-        nodes = neighbourhood(graph.A, target, 2)
-        stop = start + len(nodes)
-        assert start <= root < stop and (sample.node_m[start:stop] == nodes).all()
-        expected = graph.A[nodes][:, nodes].tocsr()
-        pattern, (first, last) = sample.patterns[0], sample.patterns[0].indptr[[start, stop]]
-        assert (pattern.indptr[start : stop + 1] - first == expected.indptr).all()
-        assert (pattern.indices[first:last] - start == expected.sorted_indices().indices).all()
-        start = stop
-    assert start == len(sample.node_m) == sample.patterns[0].shape[0]
-
-
-@pytest.mark.parametrize("name", GRAPHS)
-def test_shadow_is_a_bounded_part_of_the_neighbourhood(name):
-    graph = GRAPHS[name]
-    sampler = Shadow(graph, all_train(graph), fanout=(2, 3), batch=5)
-    for index in range(4):
-        targets, sample = sampler.targets.draw(0, index), sampler.sample(0, index)
-        row_e = check_pattern(graph, sample.node_m, sample.patterns[0])
-        owner_m = np.searchsorted(subgraph_ends(sample), np.arange(len(sample.node_m)), side="right")
-        assert (owner_m[sample.root_t] == np.arange(len(targets))).all()
-        for k, target in enumerate(targets):
-            nodes = sample.node_m[owner_m == k]
-            assert set(nodes) <= set(neighbourhood(graph.A, target, 2)) and len(nodes) <= 1 + 3 + 3 * 2
-            assert (np.diff(nodes) > 0).all()
-            inside = owner_m[row_e] == k
-            assert (owner_m[sample.patterns[0].indices[inside]] == k).all(), "a nonzero between two subgraphs"
-            assert inside.sum() == graph.A[nodes][:, nodes].nnz
-            degree = graph.A.indptr[target + 1] - graph.A.indptr[target]
-            near = set(graph.A.indices[graph.A.indptr[target] : graph.A.indptr[target + 1]]) - {target}
-            assert len(near & set(nodes)) >= min(degree, 3) - 1  # a self-loop may be one of the 3
-
-
-def subgraph_ends(sample):
-    """The end of each target's rows: subgraphs are weakly connected, and in the order of the targets."""
-    pattern = sample.patterns[0]
-    A = csr_array((np.ones(len(pattern.indices)), pattern.indices, pattern.indptr), shape=pattern.shape)
-    owner_m = connected_components(A, directed=True, connection="weak")[1]
-    return np.flatnonzero(np.diff(owner_m)) + 1
-
-
-@pytest.mark.slow
-def test_shadow_draws_every_set_of_neighbours_as_likely():
-    graph = star(7)
-    sampler = Shadow(graph, only(0, graph), fanout=(2, 3), batch=1)
-    assert p_of_subsets([sampler.sample(0, index).node_m[1:] for index in range(5000)], 7, 3) > RIGHT
-
-
-@pytest.mark.parametrize("kind", SAMPLERS_OF_TARGETS)
+@pytest.mark.parametrize("kind", [Neighbour, Labor])
 def test_samples_depend_on_seed_and_index_and_not_on_threads_or_weights(kind):
     graph = random_graph(n=200, edges=3000, weighted=True, seed=3)
     weightless = graph_from_coo(*graph.A.nonzero(), 200).with_edges("directed")
@@ -257,7 +189,7 @@ def test_samples_depend_on_seed_and_index_and_not_on_threads_or_weights(kind):
             assert list(pool.map(lambda index: bits(sampler.sample(0, index)), range(40))) == expected
 
 
-@pytest.mark.parametrize("kind", SAMPLERS_OF_TARGETS)
+@pytest.mark.parametrize("kind", [Neighbour, Labor])
 def test_samplers_are_made_by_name_and_train_on_the_graphs_split(kind):
     graph = random_graph()
     sampler = make_sampler(kind.name, graph, {"fanout": "3,2", "batch": 4})
@@ -269,7 +201,7 @@ def test_samplers_are_made_by_name_and_train_on_the_graphs_split(kind):
     assert sorted(drawn) == trains.tolist()
 
 
-@pytest.mark.parametrize("kind", SAMPLERS_OF_TARGETS)
+@pytest.mark.parametrize("kind", [Neighbour, Labor])
 @pytest.mark.parametrize("fanout", ["", "5,x", "0,5", (), (3, -2), (2.5,), 7, (True,), (2**31,)], ids=str)
 def test_a_fanout_out_of_range_is_refused(kind, fanout):
     with pytest.raises(UsageError, match="fanout = .*; expected neighbours of each layer, the first layer first"):
@@ -285,7 +217,7 @@ def test_a_graph_without_training_nodes_is_refused():
     with pytest.raises(ShapeError, match=r"train_N is bool of shape \(3,\); expected bool \(40,\)"):
         Neighbour(graph, np.ones(3, bool))
     with pytest.raises(UsageError, match="batch = 0"):
-        Shadow(graph, batch=0)
+        Neighbour(graph, batch=0)
 
 
 @pytest.mark.slow

@@ -22,7 +22,6 @@ MODES = {
     "attention, pruned": dict(model="gat", prune="always"),
     **{name: dict(model="gin", sampler=name, budget=30_000, subgraphs=2) for name in ("edge", "walk", "frontier")},
     **{name: dict(model="sage", sampler=name, batch=8192) for name in ("neighbour", "labor")},
-    "shadow": dict(model="sage", sampler="shadow", batch=4096),
     "cluster": dict(model="sage", sampler="cluster", batch=50),
 }
 CASES = [(name, dict(model=name)) for name in FAMILIES[:3]] + list(MODES.items())[:3]

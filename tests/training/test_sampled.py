@@ -25,7 +25,7 @@ from spgnn.training.trainer import step_maker
 BLOCKS = {"batch": 8, "fanout": "4,3"}
 OPTIONS = {
     "node": {"budget": 20}, "edge": {"budget": 20}, "walk": {"budget": 20}, "frontier": {"budget": 20, "frontier": 6},
-    "neighbour": BLOCKS, "labor": BLOCKS, "shadow": BLOCKS,
+    "neighbour": BLOCKS, "labor": BLOCKS,
 }  # fmt: skip
 
 
@@ -71,7 +71,7 @@ def test_four_subgraphs_a_step_train_alike_on_any_ranks(comm, sampler):
 
 @parallel([1, 3], mpi=[])
 @pytest.mark.parametrize("subgraphs", [1, 4])
-@pytest.mark.parametrize("sampler", ["cluster", "neighbour", "shadow"])
+@pytest.mark.parametrize("sampler", ["cluster", "neighbour"])
 @pytest.mark.parametrize("custom", [COMMAND_LINE, Custom(class_weights=[0.5, 3, 1]), Custom(loss=margin)])
 def test_the_loss_of_an_epoch_is_the_mean_over_its_targets(comm, sampler, subgraphs, custom):
     graph = graph_of(train_every=20)  # fewer training nodes than clusters

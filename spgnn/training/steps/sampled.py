@@ -68,7 +68,7 @@ class SampledStep(Step):
         if custom.loss is not None and not self.subgraphs.is_mean:
             raise UsageError(
                 f"loss sums over rows, and those of sampler {config.sampler!r} have weights of their own; add "
-                "normalise='none', choose neighbour, labor, shadow or cluster, or omit loss"
+                "normalise='none', choose neighbour, labor or cluster, or omit loss"
             )
         deviation_C = fit_units(model, dgraph, split_n) if dgraph.is_regression else None
         self.targets = RowLoss(dgraph, dgraph.y_n, torch.from_numpy(split_n == 0), custom, config.loss, deviation_C)

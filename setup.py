@@ -105,7 +105,7 @@ EXTENSIONS = {
     "spmm.kernels._kernels": units("spmm/kernels", "products+dense+gemm:9 edges:5", "-O2", "-fopenmp", *BUILT)
     + loops(),
     "samplers._samplers": units(
-        "samplers", "draws+frontier+shadow:5 samplers+induce+operators+blocks:7", "-O3", *REPEATABLE[1:]
+        "samplers", "draws+frontier:4 samplers+induce+operators+blocks:7", "-O3", *REPEATABLE[1:]
     ),
     "data._text": units("data", "text:5", "-O2"),
     "partition._loops": units("partition", "loops:11", "-O2", "-pthread"),

@@ -12,5 +12,4 @@ NB_MODULE(_samplers, m) {
     spgnn::define_operators(m);
     spgnn::define_frontier(m);
     spgnn::define_blocks(m);
-    spgnn::define_shadow(m);
 }

@@ -31,6 +31,5 @@ void define_operators(nb::module_& m);
 void define_draws(nb::module_& m);
 void define_frontier(nb::module_& m);
 void define_blocks(nb::module_& m);
-void define_shadow(nb::module_& m);
 
 }  // namespace spgnn

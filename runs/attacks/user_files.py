@@ -62,7 +62,7 @@ def commands(home: Path, rng) -> Iterator[tuple[str, list, tuple, str]]:
     save("pm.npy", np.where(many % 2, 1, -1))
     yield "labels -1 and 1", train(y="pm.npy"), (0,), "-1 .* means no label"
     np.savetxt(home / "w.csv", np.vstack([edges, rng.choice([-10, -5, -1, 1, 2], edges.shape[1])]).T, "%d", ",")
-    yield "negative weights", [*train("w.csv"), "--edges", "directed"], (0, 3), "negative"
+    yield "negative weights", [*train("w.csv"), "--edges", "directed"], (3,), "Use --operator none"
     save("z.npy", signs - signs.mean(axis=0) - 0.1)
     yield "standardised features", [*train(x="z.npy"), "--feature-norm", "row"], (3,), "signs would change"
     save("u.npy", np.column_stack([1.4e9 + 1e8 * shares[:, 0], many, shares[:, 1]]))

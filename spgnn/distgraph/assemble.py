@@ -20,7 +20,6 @@ from ..spmm.exchange.context import Layout
 from ..spmm.exchange.exchange_plan import ExchangePlan
 from ..spmm.exchange.index_map import IndexMap, broadcast_map, columns_map
 from ..spmm.exchange.scaling import row_sums
-from ..spmm.exchange.signed_sums import signed_weights
 from ..spmm.exchange.stages import Blocks
 from ..spmm.kernels.buffers import sum_dtype
 from ..spmm.norms import Norms, RawBlocks
@@ -66,7 +65,6 @@ def assemble(
     if edge_rows is not None:
         A_oo, A_og = (sp.csr_array((weights_E[of.data], of.indices, of.indptr), of.shape) for of in (of_oo, of_og))
     has_loops, holds_own, loopless_n, sums_n = operator in WITH_LOOPS, True, lacks_loop(A_oo), row_sums(A_oo, A_og)
-    signed = signed_weights(A_oo, A_og, layout)
     A_oo = with_self_loops(A_oo) if has_loops else A_oo
     looped_n = row_sums(A_oo, A_og) if has_loops else sums_n + loopless_n
     if layout.row_sum is not None:  # 1.5D: this process column multiplies some blocks of the row
@@ -77,7 +75,7 @@ def assemble(
         A_og, index = part.A_og, part.index
     # Degrees and masks travel as they are, whatever the wire.
     base = None if layout.comm.size == 1 else ExchangePlan(layout.column, index, layout.pool, layout.threads)
-    raw = RawBlocks(Blocks(A_oo, A_og, index), sums_n, looped_n, loopless_n, has_loops, holds_own, signed=signed)
+    raw = RawBlocks(Blocks(A_oo, A_og, index), sums_n, looped_n, loopless_n, has_loops, holds_own)
     covers = None
     del A_oo, A_og
     if layout.scheme in ("auto", "flat"):

@@ -18,7 +18,6 @@ from ..partition.folder.blocks import Halo
 from ..spmm.edge_table import NoEdgeTable
 from ..spmm.exchange.context import Layout
 from ..spmm.exchange.index_map import IndexMap, make_csr, places_of
-from ..spmm.exchange.signed_sums import signed_weights
 from ..spmm.exchange.stages import Blocks
 from ..spmm.norms import Norms, RawBlocks
 from ..spmm.operator import DistSpMM
@@ -94,8 +93,7 @@ def part_operator(part: PartRows, layout: Layout, operator: Norm, has_edges: boo
     sums_m, (looped_m, columns_m) = part.sums_m3[:, 0], (part.sums_m3[:, axis] + loopless_m for axis in (0, 1))
     is_whole_m = None if part.is_whole_m.all() else part.is_whole_m
     blocks = Blocks(A_oo, A_og, index)
-    signed = signed_weights(part.A_mm, A_og, layout)
-    raw = RawBlocks(blocks, sums_m, looped_m, loopless_m, has_loops, True, columns_m, is_whole_m, signed)
+    raw = RawBlocks(blocks, sums_m, looped_m, loopless_m, has_loops, True, columns_m, is_whole_m)
     norms = Norms(raw, None, layout)
     norms.edges = NoEdgeTable(NO_ATTRIBUTES) if has_edges else None
     return norms.make(operator)

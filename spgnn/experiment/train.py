@@ -16,7 +16,7 @@ from ..machine import peak_rss_mb
 from ..partition.folder.pipeline.memory_budget import memory_bytes_of
 from ..samplers.options import options_of
 from ..training.consistency import check_trainable
-from ..training.notes import data_notes, end_note
+from ..training.notes import data_notes, end_note, host_notes
 from ..training.steps.captured import CapturedStep
 from ..training.trainer import Trainer
 from .checkpoint import finite
@@ -63,7 +63,8 @@ def run(source: str, config: TrainConfig, comm, report: Callable[[dict], Any] | 
             check_trainable(dgraph)
             spec = _spec_of(found) or ModelSpec.of(config, dgraph.n_features, dgraph.n_classes, dgraph.n_edge_features)
             trainer = Trainer(spec.build(), dgraph, way.config, way.step)
-            _show_notes(comm, show, data_notes(dgraph, trainer.steps.scorer) + trainer.steps.notes())
+            notes = data_notes(dgraph, trainer.steps.scorer) + trainer.steps.notes()
+            _show_notes(comm, show, host_notes(comm) + notes)
             checkpoints = Checkpoints.of_run(trainer, spec, folder) if config.out else None
             if found is not None:
                 checkpoints.restore(found, show)

@@ -16,12 +16,12 @@ from .normal import (
     scaled,
     with_self_loops,
 )
-from .signed import DIVIDES, INSTEAD, Signs, check_sums, lost_error, lost_sums, signs_of, sizes_of
 from .split import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL, given_split, labelled, random_split, task_of
 from .structure import is_symmetric, symmetrised
+from .weights import DIVIDES, BadWeight, bad_weight
 
 __all__ = [
-    "signs_of", "sizes_of", "lost_sums", "lost_error", "check_sums", "Signs", "INSTEAD", "DIVIDES", "NORMS",
+    "DIVIDES", "NORMS", "BadWeight", "bad_weight",
     "NO_SPLIT", "TEST", "TRAIN", "UNLABELLED", "VAL", "WITH_LOOPS", "Edges", "Graph", "Norm", "axis_sums", "both_ways",
     "check_csr", "check_graph", "check_is_graph", "count_labels", "factors", "given_split", "graph_from_coo",
     "induced_graph", "inverse_or_zero", "is_symmetric", "label_notes", "lacks_node_0", "loaded_line", "labelled",

@@ -12,8 +12,8 @@ import scipy.sparse as sp
 
 from ..config.names import NORMS, Norm
 from ..errors import GraphError, UsageError, nearest
-from .signed import DIVIDES, check_sums, signs_of, sizes_of
 from .structure import index_dtype, without_zeros
+from .weights import DIVIDES, bad_weight
 
 WITH_LOOPS = ("gcn", "row_loops", "loops")  # normalisations of A + I
 AT_ONCE = 1 << 22  # nonzeros per pass of scaling and sums; sums take at least one per column
@@ -26,7 +26,7 @@ def normalise(A: sp.csr_array, how: Norm = "gcn") -> sp.csr_array:
     A + I has a self-loop of weight 1 where a node of A has none. Dr and Dc are the row and column sums
     of A + I: they are equal when A is symmetric, which gives Kipf & Welling's operator, and keep the
     norm at most 1 when A is not. A row without nonzeros stays zero. A stored 0 is no entry.
-    Raises: GraphError unless A is a scipy CSR, and where negative weights make a sum 0 or less; UsageError for another how.
+    Raises: GraphError unless A is a scipy CSR, and for a negative weight where sums are divided by; UsageError for another how.
     Source: Kipf & Welling 2017, eq. (2); directed form: Tong et al. 2020 use the same two-sided scaling.
     """
     if how not in NORMS:
@@ -38,16 +38,13 @@ def normalise(A: sp.csr_array, how: Norm = "gcn") -> sp.csr_array:
     if how == "none":
         return A
     dtype = A.data.dtype if A.data.dtype == np.float64 else np.float32
-    signs = signs_of(A.data)
+    if how in DIVIDES and (bad := bad_weight(A)):
+        raise bad.error(f"operator {how}")
     if how in WITH_LOOPS:
         A = with_self_loops(A)
     if how == "loops":
         return sp.csr_array((np.ones(A.nnz, dtype), A.indices, A.indptr), shape=A.shape)
     sums = [axis_sums(A, axis) for axis in ((1, 0) if how == "gcn" else (1,))]
-    if signs:
-        sizes = sp.csr_array((sizes_of(A.data), A.indices, A.indptr), shape=A.shape)
-        rows, *columns = ((of_axis, axis_sums(sizes, axis)) for of_axis, axis in zip(sums, (1, 0)))
-        check_sums(signs, how, A.dtype, rows, *(columns or [rows]))
     return scaled(A, *factors(how, *sums), dtype)
 
 
@@ -59,7 +56,7 @@ def factors(
     gcn: Dr^-1/2 and Dc^-1/2; row, row_loops: Dr^-1 and None; others: None and None. The inverse of 0 is 0.
     """
     if how == "gcn":
-        left_n, right_m = (inverse_or_zero(np.sqrt(np.maximum(sums, 0))) for sums in (row_n, column_m))
+        left_n, right_m = (inverse_or_zero(np.sqrt(sums)) for sums in (row_n, column_m))
         return left_n, right_m
     return (inverse_or_zero(row_n), None) if how in DIVIDES else (None, None)
 

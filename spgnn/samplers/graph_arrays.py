@@ -6,13 +6,13 @@ Shapes: N nodes, E nonzeros.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 
 from ..config.names import Norm
 from ..errors import GraphError
-from ..graph import DIVIDES, INSTEAD, WITH_LOOPS, Graph, check_is_graph, check_sums, factors, lacks_loop, signs_of
+from ..graph import DIVIDES, WITH_LOOPS, BadWeight, Graph, bad_weight, check_is_graph, factors, lacks_loop
 from . import _samplers
 
 
@@ -22,7 +22,7 @@ class GraphArrays:
     origin        the Graph, as it is used; name: what messages call it.
     indptr        (N + 1,) int64.
     indices       (E,) int32, not copied if the graph has int32.
-    weights       (E,) float32 or float64; None: all 1. signs: how many are negative.
+    weights       (E,) float32 or float64; None: all 1.
 
     Raises: GraphError for 2^31 nodes or more.
     """
@@ -37,7 +37,6 @@ class GraphArrays:
         self.indptr = np.ascontiguousarray(A.indptr, np.int64)
         self.indices = np.ascontiguousarray(A.indices, np.int32)
         self.weights = None if self.E == 0 or _are_ones(A.data) else _as_weights(A.data)
-        self.signs = signs_of(A.data[:0] if self.weights is None else self.weights)
         self._factors: dict[Norm, tuple[np.ndarray | None, np.ndarray | None]] = {}
 
     @cached_property
@@ -54,26 +53,25 @@ class GraphArrays:
     def factors(self, how: Norm) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Return left and right with operator = diag(left) A diag(right), see spgnn.graph.factors.
 
-        Raises: GraphError where negative weights make a sum 0 or less by which the operator divides.
+        Raises: GraphError where it divides by sums of weights of which one is negative.
         """
         if how not in DIVIDES:
             return None, None
         if how not in self._factors:
-            sums_of = partial(_samplers.graph_sums, self.indptr, self.indices, has_loops=how in WITH_LOOPS)
-            sums = sums_of(weights=self.weights)
-            if self.signs:
-                check_sums(self.signs, how, self.weights.dtype, *zip(sums, sums_of(weights=np.abs(self.weights))))
+            self.check_weights([how])
+            sums = _samplers.graph_sums(self.indptr, self.indices, weights=self.weights, has_loops=how in WITH_LOOPS)
             self._factors[how] = factors(how, *sums)
         return self._factors[how]
 
-    def check_own_sums(self, norms: Iterable[Norm]) -> None:
-        """Raise GraphError where operators divide by sums of a subgraph, which negative weights may make 0 or less."""
-        if self.signs and (divides := [how for how in norms if how in DIVIDES]):
-            self.signs.check_size()
-            raise GraphError(
-                f"{self.name}: {self.signs}, and the operator {divides[0]} of a subgraph divides by sums that may be 0 or "
-                f"less. Divide by sums of the whole graph, with --normalise both or --sampler neighbour. {INSTEAD}"
-            )
+    @cached_property
+    def _bad_weight(self) -> BadWeight | None:
+        return None if self.weights is None else bad_weight(self.origin.A)
+
+    def check_weights(self, norms: Iterable[Norm]) -> None:
+        """Raise GraphError where operators divide by sums of weights of which one is negative."""
+        divides = [how for how in norms if how in DIVIDES]
+        if divides and self._bad_weight is not None:
+            raise self._bad_weight.error(f"operator {divides[0]}")
 
     def prepare(self, norms: Iterable[Norm]) -> None:
         """Compute now what operators of these normalisations read."""
@@ -81,6 +79,8 @@ class GraphArrays:
 
     def column_norms(self) -> np.ndarray:
         """Return the squared norms of the columns of the gcn operator, (N,) float64."""
+        if self._bad_weight is not None:
+            raise self._bad_weight.error("sampler node", "Use another sampler, or give absolute values of the weights")
         return _samplers.column_norms(self.indptr, self.indices, self.weights, *self.factors("gcn"))
 
 

@@ -66,7 +66,7 @@ class Maker:
         self.is_full = degrees == "full"
         self.graph.prepare(self.norms if self.is_full else ())  # not by each thread
         if not self.is_full:
-            self.graph.check_own_sums(self.norms)
+            self.graph.check_weights(self.norms)
         self._last: tuple[tuple, tuple] = ((), ())  # blocks of a sampler that returns the same patterns again
 
     def draw(self, seed: int, index: int) -> Subgraph:

@@ -59,7 +59,7 @@ def operators(
     if not is_full and n != m:
         raise UsageError(f"degrees = 'own' of a block of {n} rows and {m} columns; use degrees = 'full'")
     if not is_full:
-        graph.check_own_sums(norms)
+        graph.check_weights(norms)
     make = _samplers.values64 if dtype == np.float64 else _samplers.values32
     may_be_symmetric = n == m and graph.is_symmetric
     blocks: dict[bool, _Block] = {}

@@ -6,6 +6,7 @@ Shapes: n own rows, g ghost rows.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,15 +14,16 @@ import torch
 
 from ..config.names import NORMS
 from ..errors import UsageError, nearest
-from ..graph import WITH_LOOPS, Norm, with_self_loops
+from ..graph import DIVIDES, WITH_LOOPS, BadWeight, Norm, bad_weight, with_self_loops
 from ..partition.cover import Covers
 from .edge_table import EdgeTable, NoEdgeTable
 from .exchange.context import Layout
 from .exchange.exchange_plan import ExchangePlan
 from .exchange.scaling import IN, scaled_blocks
-from .exchange.signed_sums import SignedWeights, check_sums
 from .exchange.stages import Blocks, Stage, make_stages
 from .operator import DistSpMM
+
+WHOLE = "Train on the whole graph (--mode full), or give absolute values of the weights"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +37,6 @@ class RawBlocks:
     holds_own   the own columns are in blocks.
     columns_n   (n,) float64, the sums of whole columns of A + I where they are known; None: they are added up when needed.
     is_whole_n  (n,) bool, blocks have all entries of the row; None: of all rows. See scaled_blocks.
-    signed      of a graph with negative weights, else None.
     """
 
     blocks: Blocks
@@ -46,7 +47,6 @@ class RawBlocks:
     holds_own: bool = True
     columns_n: np.ndarray | None = None
     is_whole_n: np.ndarray | None = None
-    signed: SignedWeights | None = None
 
     def of(self, has_loops: bool) -> RawBlocks:
         """Return A + I or A."""
@@ -69,13 +69,14 @@ class Norms:
     Args: raw     A or A + I; its indices are then the operators', and weights of 1 take no memory.
           base    the plan that fetches all ghosts, None on one rank.
           covers  of the blocks, where they are known.
-    signs   of the weights of the whole graph; None: none is negative.
-    edges   attributes of the nonzeros of A, or None.
+    bad_weight  of the whole graph, by whose sums nothing is divided; None: all may be.
+    edges       attributes of the nonzeros of A, or None.
+    Collective.
     """
 
     def __init__(self, raw: RawBlocks, base: ExchangePlan | None, layout: Layout, covers: Covers | None = None):
         self.raw, self.base, self.layout, self.covers = {raw.has_loops: raw}, base, layout, covers
-        self.signs = None if raw.signed is None else raw.signed.signs
+        self.bad_weight = _bad_weight(raw.blocks, layout)
         self.made: dict[str, DistSpMM] = {}
         self._stages: list[Stage] | None = None
         self.edges: EdgeTable | NoEdgeTable | None = None
@@ -83,7 +84,7 @@ class Norms:
     def get(self, how: Norm) -> DistSpMM:
         """Return one of the other operators. Collective where it is not made yet.
 
-        Raises: GraphError where it divides by sums that negative weights make 0 or less.
+        Raises: GraphError, on all ranks, where it divides by sums of weights of which one is negative.
         """
         if how not in (*NORMS, IN):
             raise UsageError(f"normalisation {how!r} is not known{nearest(str(how), NORMS)}")
@@ -96,7 +97,10 @@ class Norms:
         dtype = np.float64 if self.layout.dtype == torch.float64 else np.float32
         has_loops = how in (*WITH_LOOPS, IN)
         raw = self.raw.get(has_loops) or self.raw[not has_loops].of(has_loops)
-        check_sums(raw, self.base, how, self.layout)
+        if self.bad_weight is not None and how in DIVIDES:
+            raise self.bad_weight.error(f"operator {how}")
+        if self.bad_weight is not None and how == "none" and raw.is_whole_n is not None:
+            raise self.bad_weight.error("a part that lacks edges of its halo", WHOLE)
         A_oo, A_og = scaled_blocks(
             raw.blocks.A_oo, raw.blocks.A_og, raw.rows_n, self.base, how, dtype, raw.columns_n, raw.is_whole_n
         )
@@ -109,6 +113,19 @@ class Norms:
         raw_oo, raw_og = _over(raw.blocks.A_oo, A.blocks.A_oo), _over(raw.blocks.A_og, A.blocks.A_og)
         self.raw[has_loops] = replace(raw, blocks=replace(A.blocks, A_oo=raw_oo, A_og=raw_og))
         return A
+
+
+def _bad_weight(blocks: Blocks, layout: Layout) -> BadWeight | None:
+    """Return the bad_weight of the blocks of all ranks, the same on each. Collective."""
+    own_n, ghost_g = blocks.index.own_n, blocks.index.ghost_g
+    found = bad_weight(blocks.A_oo, own_n, own_n), bad_weight(blocks.A_og, own_n, ghost_g)
+    rows = [(bad.weight, bad.row, bad.column) for bad in found if bad is not None]
+    every_k3 = layout.comm.all_gather(np.array(rows, np.float64).reshape(-1, 3))
+    return min(
+        (BadWeight(weight, int(u), int(v)) for weight, u, v in every_k3.tolist()),
+        key=attrgetter("weight"),
+        default=None,
+    )
 
 
 def _without_diagonal(A: sp.csr_array, rows_n: np.ndarray) -> sp.csr_array:

@@ -1,4 +1,4 @@
-"""What a user should know of weights and labels of a graph before it is trained on, and of a training that ended early.
+"""What a user should know of the labels of a graph before it is trained on, and of a training that ended early.
 
 Shapes: n own rows, C classes.
 """
@@ -12,7 +12,7 @@ import numpy as np
 from ..dist import Communicator
 from ..distgraph import DistGraph
 from ..errors import together
-from ..graph import DIVIDES, count_labels, label_notes
+from ..graph import count_labels, label_notes
 from ..spmm.kernels.cpu import BUILD_ALL, slow_loops
 from .parts.inference import LayerwiseScorer
 from .scorer import FullScorer
@@ -22,13 +22,26 @@ LEAST, FEW = 10, 500  # epochs from which on, and updates up to which, a trainin
 FALLS, DONE = 0.95, 0.1  # loss of the last epoch over an earlier one: below which it falls; over the first: is small
 
 
-def data_notes(dgraph: DistGraph, scorer: FullScorer | LayerwiseScorer | None = None) -> list[str]:
-    """Return the notes on the data of a graph and its hosts, a sentence each; scorer: has labels and split. Collective."""
-    return (
-        _of_hosts(dgraph.comm)
-        + _of_weights(dgraph)
-        + ([] if scorer is None or scorer.task != "classes" else _of_labels(dgraph, scorer))
-    )
+def data_notes(dgraph: DistGraph, scorer: FullScorer | LayerwiseScorer) -> list[str]:
+    """Return the notes on the labels of a graph of classes, a sentence each; scorer: has labels and split. Collective."""
+    if scorer.task != "classes":
+        return []
+    C = dgraph.n_classes
+    counts = np.zeros((2, 1 + C), np.int64)
+    for of_rows in together(dgraph.comm, lambda: [count_labels(y_n, C, split_n) for y_n, split_n in scorer.labels()]):
+        counts += of_rows
+    dgraph.comm.all_reduce(counts)
+    return label_notes(counts)
+
+
+def host_notes(comm: Communicator) -> list[str]:
+    """Return a sentence if processors of some hosts run the baseline loops for want of their own. Collective."""
+    slow = comm.all_gather_json([socket.gethostname(), slow_loops()])
+    hosts = [*dict.fromkeys(host for host, line in slow if line)]
+    if not hosts:
+        return []
+    line = next(line for _, line in slow if line)
+    return [f"{line} ({', '.join(hosts[:3])}{' ...' if len(hosts) > 3 else ''}): {BUILD_ALL}"]
 
 
 def end_note(trainer: Trainer) -> str:
@@ -45,29 +58,3 @@ def end_note(trainer: Trainer) -> str:
         f"the loss still falls after {updates} updates, by {1 - last / before:.0%} in the last fifth of them: "
         f"raise --epochs ({config.epochs}) or --lr ({config.lr:g})"
     )
-
-
-def _of_hosts(comm: Communicator) -> list[str]:
-    slow = comm.all_gather_json([socket.gethostname(), slow_loops()])
-    hosts = dict.fromkeys(host for host, line in slow if line)
-    if not hosts:
-        return []
-    line = next(line for _, line in slow if line)
-    return [f"{line} ({', '.join([*hosts][:3])}{' ...' if len(hosts) > 3 else ''}): {BUILD_ALL}"]
-
-
-def _of_weights(dgraph: DistGraph) -> list[str]:
-    norms = dgraph.A.norms
-    divides = [how for how in (dgraph.A.name, *norms.made) if how in DIVIDES]
-    if norms.signs is None or not divides:
-        return []
-    return [f"{norms.signs}; the sums that the operator {divides[0]} divides by are above 0"]
-
-
-def _of_labels(dgraph: DistGraph, scorer: FullScorer | LayerwiseScorer) -> list[str]:
-    C = dgraph.n_classes
-    counts = np.zeros((2, 1 + C), np.int64)
-    for of_rows in together(dgraph.comm, lambda: [count_labels(y_n, C, split_n) for y_n, split_n in scorer.labels()]):
-        counts += of_rows
-    dgraph.comm.all_reduce(counts)
-    return label_notes(counts)

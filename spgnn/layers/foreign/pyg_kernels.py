@@ -54,12 +54,12 @@ def _at(on: OnRanks, norm: str):
 
 def _gcn(conv, on: OnRanks, x):
     """D^-1/2 (A + I) D^-1/2 x W' + b, D the sums of rows."""
-    signs = getattr(getattr(on.A.operator, "norms", None), "signs", None)
+    norms = getattr(on.A.operator, "norms", None)
     if (
         not (conv.normalize and conv.add_self_loops)
         or conv.improved
         or conv.aggr not in ("add", "sum")
-        or signs is not None
+        or (norms is not None and norms.bad_weight is not None)
     ):
         return None
     return _at(on, IN).chain(x, conv.lin.weight.t(), conv.bias)

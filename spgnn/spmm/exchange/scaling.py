@@ -48,10 +48,10 @@ def scaled_blocks(
     if how in ("row", "row_loops"):
         left_n = inverse_or_zero(rows_n) * share_n
         return scaled(A_oo, left_n, None, dtype), scaled(A_og, left_n, None, dtype)
-    left_n = inverse_or_zero(np.sqrt(np.maximum(rows_n, 0))) * share_n
+    left_n = inverse_or_zero(np.sqrt(rows_n)) * share_n
     columns_n = rows_n if columns_n is not None and how == IN else columns_n
     if columns_n is not None:
-        return scaled(A_oo, left_n, inverse_or_zero(np.sqrt(np.maximum(columns_n, 0))), dtype), _with_data(
+        return scaled(A_oo, left_n, inverse_or_zero(np.sqrt(columns_n)), dtype), _with_data(
             A_og, A_og.data.astype(dtype, copy=False)
         )
     columns_n1 = torch.from_numpy((rows_n if how == IN else axis_sums(A_oo, 0))[:, None])
@@ -60,7 +60,7 @@ def scaled_blocks(
         if how != IN:
             plan.push_add(columns_g1, columns_n1)
         columns_g1 = plan.pull(columns_n1)
-    right_n, right_g = (inverse_or_zero(np.sqrt(np.maximum(c.numpy().ravel(), 0))) for c in (columns_n1, columns_g1))
+    right_n, right_g = (inverse_or_zero(np.sqrt(c.numpy().ravel())) for c in (columns_n1, columns_g1))
     return scaled(A_oo, left_n, right_n, dtype), scaled(A_og, left_n, right_g, dtype)
 
 

@@ -1,4 +1,4 @@
-"""The options of each command are frozen, each is set on a page, and options of earlier versions say what replaces them."""
+"""The options of each command are frozen, and each is set on a page."""
 
 import re
 from dataclasses import fields, replace
@@ -17,12 +17,7 @@ from spgnn.config import (
     TrainConfig,
     VerifyConfig,
     build,
-    gone_options,
-    read_toml,
-    to_toml,
 )
-from spgnn.config.continued import check_unchanged
-from spgnn.errors import UsageError
 from spgnn.layers.registry import operator_of
 from spgnn.samplers import check_options
 from spgnn.training.parts.average_options import check_average
@@ -74,7 +69,7 @@ SPAN = re.compile(r"```[^\n]*\n(.*?)```|^(    [^\n]*)$|`([^`\n]+)`", re.M | re.S
 def options_of(command: str) -> set[str]:
     """Names of the options that help shows."""
     params = cli.spgnn.get_command(None, command).params
-    return {p.name for p in params if p.param_type_name == "option" and not p.hidden} | {"help"}
+    return {p.name for p in params if p.param_type_name == "option"} | {"help"}
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
@@ -112,73 +107,6 @@ def test_flags_are_set_by_code_and_not_by_their_names():
 @pytest.mark.parametrize("command", CONFIGS)
 def test_every_option_is_set_on_a_page(command, on_pages):
     assert not sorted({flag(f.name) for f in fields(CONFIGS[command])} - on_pages)
-
-
-OLD = {name: gone for cls in CONFIGS.values() for name, gone in gone_options(cls).items()}
-OTHER = {
-    bool: lambda value: not value,
-    str: lambda value: f"{value}x",
-    int: lambda value: value + 1,
-    float: lambda value: value + 1,
-}
-
-
-@pytest.mark.parametrize("name", OLD)
-def test_an_option_of_an_earlier_version_is_read_with_the_value_that_holds_now_and_else_names_what_replaces_it(name):
-    value, cls = OLD[name].value, next(cls for cls in CONFIGS.values() if name in gone_options(cls))
-    assert (
-        build(cls, {name: value}) == build(cls, {name: str(value) if not isinstance(value, bool) else value}) == cls()
-    )
-    with pytest.raises(UsageError, match=f"{name} = .*: this option was removed; {re.escape(OLD[name].instead)}"):
-        build(cls, {name: OTHER[type(value)](value)})
-
-
-@pytest.mark.parametrize("name, value", [
-    ("clip", 0.5), ("clusters", 0.9), ("dense", 1.9), ("dense", True), ("flat_window", 5.9), ("keep", "no"),
-    ("keep", 1),
-])  # fmt: skip
-def test_a_value_near_the_one_that_holds_is_refused(name, value):
-    with pytest.raises(UsageError, match=f"{name} = .*: this option was removed"):
-        build(TrainConfig, {name: value})
-
-
-@pytest.mark.parametrize("argv, code, said", [
-    (["--no-keep"], 2, "keep = False: this option was removed; use --schedule plain"),
-    (["--theta", "0.7"], 2, "theta = '0.7': this option was removed; in Python, a Stack with GCNII"),
-    (["--keep", "--theta", "0.50", "--order", "auto"], 3, "absent: no such file"),
-    (["--them", "2"], 2, "no such option --them; did you mean '--scheme'?"),
-])  # fmt: skip
-def test_the_command_line_reads_options_of_earlier_versions_alike(argv, code, said, capsys):
-    assert cli.main(["train", "absent", *argv]) == code
-    assert said in capsys.readouterr().err
-
-
-def test_a_run_of_an_earlier_version_is_predicted_whatever_changes_rounding_alone(tmp_path):
-    path, old = tmp_path / "config.toml", 'machine = "here.toml"\nlocality = false\norder = "spmm_first"\n'
-    old += 'gradient_check = 5\nworking_memory = "1GB"\n'
-    path.write_text(to_toml(TrainConfig(hidden=7)) + old)
-    assert read_toml(TrainConfig, path, of_run=True) == TrainConfig(hidden=7)
-    with pytest.raises(UsageError, match="machine = 'here.toml': this option was removed"):
-        read_toml(TrainConfig, path)
-    path.write_text("theta = 0.7\n")
-    with pytest.raises(UsageError, match="theta = 0.7: this option was removed"):
-        read_toml(TrainConfig, path, of_run=True)
-
-
-@pytest.mark.parametrize(
-    "sampler, batch",
-    [("none", 0), ("frontier", 0), ("neighbour", 512), ("labor", 512), ("cluster", 3)],
-)
-def test_the_batch_of_an_earlier_version_is_read_as_its_sampler_took_it(sampler, batch, tmp_path):
-    path, parts = tmp_path / "config.toml", 3 if sampler == "cluster" else 20
-    path.write_text(f'sampler = "{sampler}"\nbatch = 512\ncluster_batch = {parts}\n')
-    config = read_toml(TrainConfig, path)
-    check_options(config)
-    assert config == TrainConfig(sampler=sampler, batch=batch)
-    check_unchanged({"sampler": sampler, "batch": 512, "cluster_batch": parts}, config, "a checkpoint")
-    path.write_text('sampler = "none"\nbatch = 512\n')
-    with pytest.raises(UsageError, match="--batch requires --sampler"):
-        check_options(read_toml(TrainConfig, path))
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -102,7 +102,7 @@ def _usage(error: click.UsageError) -> str:
     message = error.format_message().rstrip(".")
     if isinstance(error, click.NoSuchOption) and error.ctx:
         params = error.ctx.command.get_params(error.ctx)
-        known = [flag for param in params if not getattr(param, "hidden", False) for flag in param.opts]
+        known = [flag for param in params for flag in param.opts]
         message = f"no such option {error.option_name}{nearest(error.option_name, known)}"
     elif isinstance(error, click.BadParameter) and error.param is not None:
         message = _of_value(message, error.param.type)

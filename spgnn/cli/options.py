@@ -19,7 +19,6 @@ from ..config import (
     SourceConfig,
     TrainConfig,
     continued,
-    gone_options,
     layered,
     preset_options,
     sections,
@@ -90,7 +89,7 @@ class Sections(click.Command):
         self.params.append(click.Option(["-h", "--help"], **kind, **shows))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        params = {p.name: p for p in self.get_params(ctx) if isinstance(p, click.Option) and not p.hidden}
+        params = {p.name: p for p in self.get_params(ctx) if isinstance(p, click.Option)}
         groups = dict(getattr(self.callback, "sections", {}))
         named = {name for names in groups.values() for name in names}
         groups["Options"] = tuple(name for name in params if name not in named)
@@ -182,18 +181,16 @@ def output_options(command: Callable) -> Callable:
 
 
 def config_options(cls: type) -> Callable:
-    """Return the decorator that adds GRAPH, --config, an option for each field of cls and hidden ones that have gone.
+    """Return the decorator that adds GRAPH, --config, and an option for each field of cls.
 
     A training has --preset too, which the TOML file may name. The command gets `graph` and `config`: the preset,
     overridden by the TOML file, and that by the command line.
     """
 
-    gone = gone_options(cls)
-
     def decorate(command: Callable) -> Callable:
         @functools.wraps(command)
         def body(graph, config, preset=None, **values):
-            given = {name: values.pop(name) for name in (*(f.name for f in fields(cls)), *gone)}
+            given = {f.name: values.pop(f.name) for f in fields(cls)}
             source_of = click.get_current_context().get_parameter_source
             given = {name: value for name, value in given.items() if source_of(name) != ParameterSource.DEFAULT}
             in_file = {name.replace("-", "_"): value for name, value in (toml_values(config) if config else {}).items()}
@@ -221,9 +218,6 @@ def config_options(cls: type) -> Callable:
             body = click.option(
                 "--preset", metavar="NAME", help="options of a paper; given ones win", shell_complete=complete
             )(body)
-        for name, option in gone.items():
-            flags = f"{flag(name)}/--no-{flag(name)[2:]}" if isinstance(option.value, bool) else flag(name)
-            body = click.option(flags, name, hidden=True, default=None)(body)
         return click.argument("graph", metavar="GRAPH", required=False, shell_complete=complete)(body)
 
     return decorate

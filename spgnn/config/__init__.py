@@ -5,7 +5,6 @@ from .continued import MAY_CHANGE, check_unchanged, continued, ended_summary, fi
 from .fields import (
     build,
     changed,
-    gone_options,
     layered,
     option,
     read_toml,
@@ -23,7 +22,7 @@ __all__ = [
     "MAY_CHANGE", "MOST_BALANCE", "MOST_HOPS", "MOST_SEED", "MOST_THREADS", "CHECKPOINT", "NAMED_FILE", "PARTS_FILE",
     "PRESETS", "RUN_FILES", "Distribution", "MeasureConfig", "PartitionConfig", "PlanConfig", "VerifyConfig",
     "SourceConfig", "TableConfig", "TrainConfig", "Training", "build", "changed", "check_unchanged", "continued",
-    "ended_summary", "fixed_options", "gone_options", "has_checkpoint", "input_files", "is_of_run", "layered",
+    "ended_summary", "fixed_options", "has_checkpoint", "input_files", "is_of_run", "layered",
     "option", "preset_options", "read_toml", "sections", "select", "shared_values", "to_toml", "split_file",
     "toml_values",
 ]  # fmt: skip

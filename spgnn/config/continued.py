@@ -11,7 +11,7 @@ from typing import Any
 from ..atomic import read_regular
 from ..errors import CheckpointError, UsageError
 from .commands import TrainConfig
-from .fields import build, read_toml, renewed, toml_values
+from .fields import build, read_toml, toml_values
 from .names import LONG_EDGES
 from .run_files import CHECKPOINT, RUN_FILES
 
@@ -43,7 +43,7 @@ def continued(graph: str, given: Mapping[str, Any]) -> tuple[str, TrainConfig]:
     folder = Path(out if resume == "auto" else resume)
     if out and Path(out).resolve() != folder.resolve():
         raise UsageError(f"--out {out}: --resume {resume} writes into the run that it continues; omit --out")
-    own = read_toml(TrainConfig, folder / "config.toml", of_run=True)
+    own = read_toml(TrainConfig, folder / "config.toml")
     for path in (folder / name for name in RUN_FILES):
         if path.exists() and not path.is_file():
             raise CheckpointError(f"--resume {resume}: {path} is no regular file, as a run writes it")
@@ -68,7 +68,7 @@ def ended_summary(source: str, config: TrainConfig) -> dict[str, Any] | None:
     names = [path.name for path in checkpoints.glob("epoch-*") if CHECKPOINT.fullmatch(path.name)]
     if left or not names or not all((folder / name).is_file() for name in RUN_FILES):
         return None
-    own = read_toml(TrainConfig, folder / "config.toml", of_run=True)
+    own = read_toml(TrainConfig, folder / "config.toml")
     graph = toml_values(folder / "config.toml").get("graph")
     if graph != source or replace(own, **{name: getattr(config, name) for name in OF_THE_CALL}) != config:
         return None
@@ -93,7 +93,7 @@ def fixed_options(config: TrainConfig) -> dict[str, Any]:
 
 def check_unchanged(before: Mapping[str, Any], config: TrainConfig, what: str) -> None:
     """Raise UsageError naming each option of `before` that has another value in config."""
-    known, before = TrainConfig.__dataclass_fields__, renewed(TrainConfig, dict(before))
+    known = TrainConfig.__dataclass_fields__
     names = [name for name in before if name in known and _long(before[name]) != _long(getattr(config, name))]
     if names:
         changes = ", ".join(
@@ -103,7 +103,7 @@ def check_unchanged(before: Mapping[str, Any], config: TrainConfig, what: str) -
 
 
 def _long(value: Any) -> Any:
-    """Return the longer name of a direction of edges, which runs of earlier versions have; another value as it is."""
+    """Return the longer name of a direction of edges, which has two; another value as it is."""
     return LONG_EDGES.get(value, value) if isinstance(value, str) else value
 
 

@@ -14,7 +14,7 @@ import os
 import tomllib
 import typing
 from collections.abc import Iterable
-from dataclasses import Field, dataclass, field, fields, replace
+from dataclasses import Field, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,20 +24,6 @@ from ..errors import InputError, UsageError, nearest
 MOST_COUNT = 10**12  # of what is counted in integers without a bound of its own
 HUGE = 2**1000  # an integer that no float holds
 MOST_TOML = 1 << 15  # bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Gone:
-    """An option of earlier versions: a file or script that gives the value which now always holds is still read.
-
-    value       holds always; another one is refused.
-    instead     what gives the effect of another value, as an error says it.
-    may_change  results do not depend on it but for rounding: runs that had another value are predicted and continued.
-    """
-
-    value: Any
-    instead: str
-    may_change: bool = False
 
 
 def option(
@@ -78,12 +64,6 @@ def sections(cls: type) -> dict[str, tuple[str, ...]]:
     return {heading: tuple(names) for heading, names in found.items()}
 
 
-def gone_options(cls: type) -> dict[str, Gone]:
-    """Return the options that the groups of a config had in earlier versions, but for those that it has."""
-    found = {name: gone for group in cls.__mro__ for name, gone in vars(group).get("gone", {}).items()}
-    return {name: gone for name, gone in found.items() if name not in cls.__dataclass_fields__}
-
-
 def select(cls: type, config):
     """Return the config cls of the values that another config has for its options; the others have their defaults."""
     return cls(**{f.name: getattr(config, f.name, f.default) for f in fields(cls)})
@@ -97,37 +77,26 @@ def shared_values(config) -> dict[str, Any]:
 def build(cls: type, values: dict[str, Any], where: str = "options"):
     """Return cls(**values), each value checked against its field.
 
-    Raises: UsageError with the nearest known name for an unknown key, what replaces one that has gone, and the bounds
-            or choices.
+    Raises: UsageError with the nearest known name for an unknown key, and with the bounds or choices.
     """
-    known, gone = {f.name: f for f in fields(cls)}, gone_options(cls)
-    hints, aliases = (
-        typing.get_type_hints(cls),
-        {f.metadata["alias"]: f.name for f in fields(cls) if f.metadata["alias"]},
-    )
+    known, hints = {f.name: f for f in fields(cls)}, typing.get_type_hints(cls)
+    aliases = {f.metadata["alias"]: f.name for f in fields(cls) if f.metadata["alias"]}
     checked = {}
     for name, value in values.items():
         name = aliases.get(name.replace("-", "_"), name.replace("-", "_"))
-        if name in gone:
-            _check_gone(f"{where}: {name}", value, gone[name])
-            continue
         if name not in known:
             raise UsageError(f"{where}: unknown key {name!r}{nearest(name, known)}")
         checked[name] = _checked(f"{where}: {name}", value, hints[name], known[name])
     return cls(**checked)
 
 
-def read_toml(cls: type, path: str | Path, overrides: dict[str, Any] | None = None, of_run: bool = False):
+def read_toml(cls: type, path: str | Path, overrides: dict[str, Any] | None = None):
     """Return cls from a TOML file, with overrides on top.
 
-    Args:   of_run  the file is of a run which is predicted or continued, see Gone.may_change.
     Raises: InputError where the file is not TOML; UsageError for an unknown key or a bad value.
     """
     values = toml_values(path)
     values.pop("graph", None)
-    if of_run:
-        passed = {name for name, gone in gone_options(cls).items() if gone.may_change}
-        values = {name: value for name, value in values.items() if name not in passed}
     return layered(cls, values, str(path), overrides or {})
 
 
@@ -146,25 +115,9 @@ def toml_values(path: str | Path) -> dict[str, Any]:
 
 def layered(cls: type, values: dict[str, Any], where: str, overrides: dict[str, Any]):
     """Return cls from the values of a file, where, with overrides, the options of the command line, on top."""
-    values = renewed(cls, {name.replace("-", "_"): value for name, value in values.items()})
     config, given = build(cls, values, where), build(cls, overrides, "command line")
-    names = {name.replace("-", "_") for name in overrides} - gone_options(cls).keys()
+    names = [name.replace("-", "_") for name in overrides]
     return replace(config, **{name: getattr(given, name) for name in names})
-
-
-def renewed(cls: type, values: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of an earlier version, which have one that has gone, as this one has them; others unchanged.
-
-    An earlier version wrote batch = 512, its default, whatever the sampler, and had cluster_batch for cluster.
-    """
-    if "batch" not in cls.__dataclass_fields__ or not values.keys() & gone_options(cls).keys():
-        return values
-    sampler = values.get("sampler", "none")
-    others = {name: value for name, value in values.items() if name not in ("batch", "cluster_batch")}
-    if sampler == "cluster" and "cluster_batch" in values:
-        return others | {"batch": values["cluster_batch"]}
-    is_default = values.get("batch") == 512 and sampler not in ("neighbour", "labor")
-    return {name: value for name, value in values.items() if name != "batch"} if is_default else values
 
 
 def to_toml(config, extra: dict[str, Any] | None = None) -> str:
@@ -189,21 +142,6 @@ def _checked(what: str, value: Any, hint: Any, known: Field) -> Any:
     if hint in (int, float):
         _check_bounds(what, value, known.metadata["low"], known.metadata["high"])
     return value
-
-
-def _check_gone(what: str, value: Any, gone: Gone) -> None:
-    """Raise UsageError unless the value of an option that has gone, text of a command line too, is what always holds."""
-    if isinstance(gone.value, bool) or isinstance(value, bool):
-        is_same = str(value).lower() == str(gone.value).lower()
-    elif isinstance(gone.value, int | float):
-        try:
-            is_same = float(value) == gone.value
-        except (TypeError, ValueError, OverflowError):
-            is_same = False
-    else:
-        is_same = str(value) == gone.value
-    if not is_same:
-        raise UsageError(f"{what} = {value!r}: this option was removed; {gone.instead}")
 
 
 def _plain(value: Any, hint: type) -> Any:

@@ -1,4 +1,4 @@
-"""Groups of options, each declared once, of which commands.py composes commands; `gone`: see fields.Gone."""
+"""Groups of options, each declared once, of which commands.py composes commands."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from . import names
-from .fields import Gone, option
+from .fields import option
 
 MOST_SEED, MOST_THREADS, MOST_BALANCE = 2**63 - 1, 1024, 1e6
 MOST_HOPS = 127  # of a halo, which counts them in a byte
@@ -104,11 +104,6 @@ class ModelConfig:
     attention_dropout: float = option(0.0, "probability to drop an edge of a head", low=0, high=0.999)
     powers: int = option(0, "powers of A that are used; 0: see below", low=0, high=1000)
     teleport: float = option(0.1, "share of the input in a step, appnp, gcnii", low=0, high=1)
-    gone = {
-        "train_eps": Gone(False, "in Python, a Stack of GIN(..., train_eps=True)"),
-        "theta": Gone(0.5, "in Python, a Stack with GCNII(..., theta=...)"),
-        "dense": Gone(1, "in Python, a Stack of NGNN(layer, depth)"),
-    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,14 +154,6 @@ class SamplerConfig:
     subgraphs: int = option(1, "subgraphs per step, over all ranks", low=1)
     sampler_threads: int = option(1, "threads that draw ahead", low=1, high=MOST_THREADS, per_rank=True)
     inductive: bool = option(False, "draw from the training nodes alone")
-    gone = {
-        "clusters": Gone(0, "in Python, spgnn.samplers.Cluster(graph, clusters=...)"),
-        "cluster_batch": Gone(20, "use --batch"),
-        "clip": Gone(0, "in Python, the keyword clip of a sampler, such as spgnn.samplers.Frontier(graph, clip=16)"),
-        "gradient_check": Gone(
-            0, "runs/bench/gradients compares the gradients of samplers with the exact one", may_change=True
-        ),
-    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,12 +166,6 @@ class AverageConfig:
     correct: names.Correction = option("none", "drift: follow whole-graph gradients")
     evaluation: names.Evaluation = option("auto", "layerwise: one part in memory at a time")
     memory: str = option("", "memory of a rank, such as 2GB [its share]", metavar="SIZE", heading="Hardware")
-    gone = {
-        "moments": Gone("average", "Adam's moments are averaged with the weights"),
-        "correct_lr": Gone(0.0, "use --correct drift"),
-        "scratch": Gone("", "set TMPDIR to a folder that all ranks see", may_change=True),
-        "halo": Gone("truncated", "a part computes the rows of its halo, exactly from as many --hops as layers on"),
-    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +175,6 @@ class AveragePartsConfig:
     heading = "With --mode average"
     parts: int = option(0, "number of parts; 0: as many as memory needs", low=0)
     hops: int = option(1, "hops of the halo that a part reads", low=0, high=MOST_HOPS)
-    gone = {"working_memory": Gone("", "use --memory, from which the number of parts is predicted", may_change=True)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,13 +183,6 @@ class PersonalConfig:
 
     heading = "With --mode average"
     personal: int = option(0, "epochs of each part alone, after those of all", low=0)
-    gone = {
-        "proximal": Gone(
-            0.01, "in Python, personalise(model, parts, config, proximal=...) of spgnn.training.parts.personal"
-        ),
-        "flat": Gone(0.01, "--epochs and --patience end the general phase"),
-        "flat_window": Gone(5, "--epochs and --patience end the general phase"),
-    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,10 +207,6 @@ class ScheduleConfig:
 
     heading = "Schedule"
     schedule: names.Schedule = option("auto", "plain: A H before H W, A X not cached")
-    gone = {
-        "order": Gone("auto", "use --schedule plain, which does not cache A X either", may_change=True),
-        "keep": Gone(True, "use --schedule plain, which multiplies A H first too", may_change=True),
-    }
 
     @property
     def order(self) -> names.Order:
@@ -274,9 +243,6 @@ class PartitionerConfig:
 
     heading = "Partition"
     method: str = option("metis", "partitioner, see --help all")
-    gone = {
-        "balance": Gone(1.03, "use --partition DIR, made by `spgnn partition --balance X --out DIR`", may_change=True)
-    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -306,7 +272,6 @@ class ExchangeConfig:
     replication: int = option(1, "replication factor c of 1.5D; c*c divides P", low=1)
     wire: names.Wire = option("float32", "rows sent forward; float32: unchanged")
     wire_gradients: names.Wire = option("float32", "rows sent backward; float32: unchanged")
-    gone = {"machine": Gone("laptop", "use the --scheme that `spgnn plan --machine M` finds fastest", may_change=True)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -324,7 +289,6 @@ class HardwareConfig:
     heading = "Hardware"
     device: names.Device = option("cpu", "where to compute; cuda: one GPU per rank")
     threads: int = option(0, "per rank; 0: OMP_NUM_THREADS, or cores / ranks", low=0, high=MOST_THREADS, per_rank=True)
-    gone = {"locality": Gone(True, "in Python, spgnn.distribute(..., locality=False)", may_change=True)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -333,9 +297,6 @@ class CudaConfig:
 
     heading = "Hardware"
     cuda_graph: bool = option(False, "replay steps as CUDA graphs; one rank only")
-    gone = {
-        "tf32": Gone(False, 'in Python, torch.set_float32_matmul_precision("high") before spgnn.train', may_change=True)
-    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -356,7 +317,6 @@ class OutputConfig:
     overwrite: bool = option(False, "replace the run that --out holds")
     trace: str = option("", "timeline for Chrome; prints times per phase", metavar="FILE")
     watchdog: float = option(600.0, "abort after X idle seconds; 0: never", low=0)
-    gone = {"log_view": Gone(False, "use --trace FILE, which prints the table too", may_change=True)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -385,7 +345,6 @@ class VolumeConfig:
     start: str = option("metis,spring,block", "methods that are refined")
     minimise: Literal["time", "largest", "total"] = option("time", "time: largest + mean / 4")
     receive: bool = option(False, "balance the largest receive too")
-    gone = {"send": Gone(True, "use --minimise total")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -395,10 +354,6 @@ class EntropyConfig:
     heading = "With --method entropy"
     c: float = option(1.0, "weight of features against degrees", low=0)
     fanout: int = option(25, "neighbours sampled per node", low=1)
-    gone = {
-        "floor": Gone(1, 'in Python, part_graph(graph, k, "entropy", floor=...)'),
-        "similarity": Gone("cosine", 'in Python, part_graph(graph, k, "entropy", similarity="dot")'),
-    }
 
 
 @dataclass(frozen=True, kw_only=True)

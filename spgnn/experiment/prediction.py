@@ -60,15 +60,14 @@ class KeptRun:
     def read(cls, folder: Path) -> KeptRun:
         """Return the run of a folder. Raises: CheckpointError without whole weights, or for a custom model."""
         path = folder / "config.toml"
-        config = read_toml(TrainConfig, path, of_run=True)
+        config = read_toml(TrainConfig, path)
         graph = toml_values(path).get("graph", "")
         best = best_checkpoint(folder / "checkpoints")
         state, manifest = load_checkpoint(best)
         if not isinstance(graph, str):
             raise CheckpointError(f"{path}: graph = {graph!r}; expected a name or path")
         spec = model_spec(best, manifest, config)
-        metric = manifest.get("metric", "accuracy")
-        task = manifest.get("task", "labels" if metric == "micro_f1" else "classes")  # earlier versions have the metric
+        task, metric = manifest.get("task", "classes"), manifest.get("metric", "accuracy")
         return cls(folder, config, graph, state, spec, task, metric)
 
     def model(self) -> Stack:

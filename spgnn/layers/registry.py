@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ..config import TrainConfig, build, gone_options
+from ..config import TrainConfig, build
 from ..config.groups import ModelConfig
 from ..config.names import MODELS, Norm
 from ..config.registry import Registry, check_known
@@ -139,8 +139,7 @@ class ModelSpec:
         sizes = {name: options.pop(name, None) for name in names}
         for name, size in sizes.items():
             check_integer(name, size, 1)
-        known = {name: value for name, value in options.items() if name not in gone_options(ModelConfig)}
-        check_known(self.family, known, family.options)
+        check_known(self.family, options, family.options)
         f_in, n_classes, *f_edge = sizes.values()
         return family.make(f_in, n_classes, build(TrainConfig, options | {"model": self.family}), *f_edge)
 

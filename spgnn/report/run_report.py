@@ -14,7 +14,7 @@ from typing import get_args
 
 import numpy as np
 
-from ..config import TrainConfig, gone_options
+from ..config import TrainConfig
 from ..config.names import LOWER, NumberMetric
 from ..errors import InputError, UsageError
 from . import style
@@ -40,7 +40,7 @@ LAYERS = {
     "rows_sent": "rows sent", "bytes": "bytes sent", "why": "because",
 }  # fmt: skip
 MOST_CLASSES = 64  # of a confusion table
-OF_THE_CALL = ("out", "overwrite", "resume", "log_view", "trace", "watchdog", "checkpoint_every")
+OF_THE_CALL = ("out", "overwrite", "resume", "trace", "watchdog", "checkpoint_every")
 COLUMNS = {
     "run": "run", "ranks": "ranks", "epochs": "epochs", "best_epoch": "best", "train": "train %", "val": "val %",
     "test": "test %", "loss": "loss", "epoch_ms": "ms/epoch", "seconds": "seconds", "sent_mb": "MB/epoch",
@@ -153,10 +153,8 @@ def best_row(rows: Sequence[dict], runs: dict[str, Run]) -> dict | None:
 def differing_options(runs: dict[str, Run]) -> dict[str, dict[str, object]]:
     """Return option -> {run: value} of the options that are not the same in all runs, with graph, the input."""
     names = list(dict.fromkeys(name for run in runs.values() for name in run.config if name not in OF_THE_CALL))
-    # What a run of another version did not have is what that option is now, or always was.
-    missing = {f.name: f.default for f in fields(TrainConfig)}
-    missing |= {name: gone.value for name, gone in gone_options(TrainConfig).items()}
-    values = {name: {run: of.config.get(name, missing.get(name)) for run, of in runs.items()} for name in names}
+    default = {f.name: f.default for f in fields(TrainConfig)}  # of what a run of save_run leaves out
+    values = {name: {run: of.config.get(name, default.get(name)) for run, of in runs.items()} for name in names}
     return {name: of for name, of in values.items() if len({repr(value) for value in of.values()}) > 1}
 
 

@@ -100,8 +100,8 @@ class History:
 
     @classmethod
     def of_state(cls, state: dict[str, Any]) -> History:
-        """Return the History of a state_dict; of an earlier version `best` is val."""
-        best = state.get("best", state["val"])
+        """Return the History of a state_dict."""
+        best = state["best"]
         fields = deepcopy({name: value for name, value in state.items() if name not in SPLITS})
         return cls(**fields | {"best": float("nan") if best is None else best})
 

@@ -6,9 +6,7 @@ import random
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
-import numpy as np
 import pytest
 from test_resume import outcome
 from waited import Waited
@@ -193,23 +191,6 @@ def test_a_folder_that_is_read_only_leaves_the_checkpoints_before(runs, tmp_path
             resume(tmp_path / "cut", SelfCommunicator())
     resume(tmp_path / "cut", SelfCommunicator())
     assert outcome(tmp_path / "cut") == outcome(runs[1])
-
-
-@pytest.mark.parametrize("version", ["format-1", "format-2-weights", "format-2"])
-def test_checkpoints_of_older_versions_are_read(tmp_path, version):
-    """Folders that older versions wrote: predictions are those of then; format 2 is continued too."""
-    kept = Path(__file__).parent / "checkpoints" / version
-    shutil.copytree(kept, tmp_path / "run")
-    expected = np.load(tmp_path / "run" / "predictions.npy")
-    predict(str(tmp_path / "run"), SelfCommunicator(), out=str(tmp_path / "p.npy"))
-    assert np.array_equal(np.load(tmp_path / "p.npy"), expected)
-    if version == "format-2":
-        assert resume(tmp_path / "run", SelfCommunicator(), epochs=5)["epochs"] == 5
-        lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-        assert [json.loads(line)["epoch"] for line in lines] == [1, 2, 3, 4, 5]
-    else:
-        with pytest.raises(CheckpointError, match="has weights only"):
-            resume(tmp_path / "run", SelfCommunicator())
 
 
 @pytest.mark.slow

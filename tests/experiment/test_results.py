@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from graphs import random_graph
-from worlds import parallel
 
 from spgnn import cli
 from spgnn.config import RUN_FILES, TrainConfig, read_toml
@@ -226,16 +225,6 @@ def test_the_config_of_a_run_does_not_replace_its_results_unless_that_is_asked_f
     for out, options in (("run", ["--overwrite"]), ("other", ["--out", str(tmp_path / "other")])):
         assert cli.main([*again, *options]) == 0
         assert len((tmp_path / out / "metrics.jsonl").read_text().splitlines()) == 1
-
-
-@parallel([2], mpi=[])
-def test_a_run_is_predicted_without_the_machine_file_that_it_was_trained_with(comm, tmp_path):
-    if comm.rank == 0:
-        trained(tmp_path / "run")
-        with open(tmp_path / "run" / "config.toml", "a") as config:
-            config.write('machine = "gone.toml"\n')  # an option of an earlier version
-    comm.barrier()
-    assert predict(str(tmp_path / "run"), comm)["n"] == 60
 
 
 def test_residuals_of_a_wire_are_of_one_training():

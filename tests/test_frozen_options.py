@@ -98,9 +98,7 @@ def on_pages() -> set[str]:
 
 
 def test_flags_are_set_by_code_and_not_by_their_names():
-    page = (
-        "With `--lr` and --hops 3\n\n```\nspgnn train g --epochs 3 --no-bias\n```\n\n    x --seed 1\n\nor `--wire int8`"
-    )
+    page = "With `--lr` and --hops 3\n\n```\nspgnn train g --epochs 3 --no-bias\n```\n\n    x --seed 1\n\nor `--wire float16`"
     assert set_in(page) == {"--epochs", "--bias", "--seed", "--wire"}
 
 

@@ -28,7 +28,7 @@ TRAININGS = {
     "average, drift": f"{AVERAGE} --correct drift",
     "average, sampled": f"{AVERAGE} --epochs 60 --sampler neighbour --batch 64 --fanout 5,5",
     "average, personal": f"{AVERAGE} --epochs 90 --personal 150",
-    "wires": "--epochs 250 --wire int8 --wire-gradients int8 --dropout 0.2 --eval-every 3",
+    "wires": "--epochs 250 --wire bfloat16 --wire-gradients float16 --dropout 0.2 --eval-every 3",
     "other ranks": "--dtype float64 --scheme cover --epochs 120 --dropout 0.2",
 }
 RANKS = (1, 3, 4)

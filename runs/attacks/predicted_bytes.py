@@ -7,7 +7,7 @@ from attack import ROOT
 
 QUICK, FULL = 25, 500  # configurations
 GRIDS = ((2, 1), (3, 1), (5, 1), (4, 2), (9, 3))  # ranks and replication
-WIRES = ("float32", "bfloat16", "float16", "int8")
+WIRES = ("float32", "bfloat16", "float16")
 
 
 def attack(seed: int, amount: int):

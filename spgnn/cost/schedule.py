@@ -100,11 +100,11 @@ def chain_way(
 
 
 def row_bytes(width: int, itemsize: int, wire: str) -> int:
-    """Return the bytes of a row that travels; float32: the activations' own type; int8: with a float32 scale.
+    """Return the bytes of a row that travels; float32: the activations' own type.
 
     Raises: UsageError for an unknown wire type.
     """
-    sizes = {"float32": width * itemsize, "bfloat16": 2 * width, "float16": 2 * width, "int8": width + 4}
+    sizes = {"float32": width * itemsize, "bfloat16": 2 * width, "float16": 2 * width}
     if wire not in sizes:
         raise UsageError(f"wire type {wire!r} is not known{nearest(wire, sizes)}")
     return sizes[wire]

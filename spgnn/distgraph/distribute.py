@@ -72,8 +72,8 @@ def distribute(
         order        of every chain A H W: auto, or spmm_first.
         locality     reorder own rows, so that products read X from caches more often (`partition.local_order`);
                      node_n has the order. A copy of the rows is made.
-        wire, wire_gradients  types of the rows sent forward and backward: float32 (unchanged), bfloat16, float16
-                     or int8. All but the first are not exact.
+        wire, wire_gradients  types of the rows sent forward and backward: float32 (unchanged), bfloat16 or
+                     float16. All but the first are not exact.
         hosts        H, as if ranks ran on so many in equal blocks; 0: the hosts that they run on. For two-tier.
         machine      name or file of the cost model that scheme auto uses.
         threads      threads of this rank, torch's too; 0: OMP_NUM_THREADS, else its share of the host's cores.

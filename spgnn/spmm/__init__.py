@@ -6,7 +6,7 @@ _HOME = {
     "BufferPool": "kernels.buffers", "LocalCSR": "kernels.csr", "IndexMap": "exchange.index_map",
     "ExchangePlan": "exchange.exchange_plan", "DistSpMM": "operator", "SpMM": "protocol", "LayerView": "view",
     "FeatureRows": "feature_rows", "SubgraphOperators": "subgraph", "SubgraphSpMM": "subgraph",
-    "SparseRows": "features", "DenseRows": "features", "Feedback": "exchange.feedback", "Wire": "exchange.wire",
+    "SparseRows": "features", "DenseRows": "features", "Wire": "exchange.wire",
     "dropout": "dropout",
 }  # fmt: skip
 __all__ = list(_HOME)

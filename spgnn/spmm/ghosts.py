@@ -48,10 +48,9 @@ class PulledRows:
     def ghost_plan(self) -> ExchangePlan | None:
         """The plan that fetches the ghosts as they are, whatever the scheme; None on one rank. Collective at first."""
         if self._ghost_plan is None and self.layout.column.size > 1:
-            name, layout = f"{self.name}.ghosts", self.layout
             if self.plan is None:  # pruned rows
-                self.plan = ExchangePlan(layout.column, self.blocks.index, self.pool, self.threads)
-            self._ghost_plan = self.plan.under(layout, name)
+                self.plan = ExchangePlan(self.layout.column, self.blocks.index, self.pool, self.threads)
+            self._ghost_plan = self.plan.under(self.layout)
         return self._ghost_plan
 
     @property
@@ -96,7 +95,7 @@ class PulledRows:
             if plan is not None and H_mF.is_sparse:
                 rows_gF = self._sparse_ghosts(H_mF)
             elif plan is not None:
-                flight = plan.start_pull(H_mF, self.layout.feedback_of(place))
+                flight = plan.start_pull(H_mF)
             yield own, H_mF
             rows_gF = rows_gF if flight is None else flight.finish()
             for block in ghosts:
@@ -114,7 +113,7 @@ class PulledRows:
         with self.layout.counted(place):
             plan, flight = self.ghost_plan, None
             if plan is not None:
-                flight = plan.start_push(rounded(self.pool, rows_of(True), dtype), self.layout.feedback_of(place))
+                flight = plan.start_push(rounded(self.pool, rows_of(True), dtype))
             out_mF = rows_of(False)
             if flight is not None:
                 plan.add(flight.finish(), out_mF)

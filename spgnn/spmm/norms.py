@@ -105,7 +105,7 @@ class Norms:
             raw.blocks.A_oo, raw.blocks.A_og, raw.rows_n, self.base, how, dtype, raw.columns_n, raw.is_whole_n
         )
         blocks = replace(raw.blocks, A_oo=A_oo, A_og=A_og)
-        stages = make_stages(blocks, self.layout, how, self.base, self.covers, self._stages)
+        stages = make_stages(blocks, self.layout, self.base, self.covers, self._stages)
         A = DistSpMM(blocks, self.base, stages, self.layout, how)
         A.edge_table = self.edges
         if self._stages is None:

@@ -101,11 +101,11 @@ class DistSpMM(PulledRows, Operator):
         if H_mF.is_sparse:
             return self._apply_sparse(H_mF, place)
         check_rows(H_mF, self.m, self.comm.rank)
-        dtype, feedback = dtype or self.dtype, self.layout.feedback_of(place)
+        dtype = dtype or self.dtype
         with self.layout.counted(place):
             end = {"bias_F": bias_F, "relu": relu} if self.row_sum is None else {}
             waiting, flying = deque(self.stages), deque()
-            _start(waiting, flying, lambda stage: stage.plan.start_pull(H_mF, feedback))
+            _start(waiting, flying, lambda stage: stage.plan.start_pull(H_mF))
             is_last = not flying
             Z_nF = self.pool.empty(self.n, H_mF.shape[1], dtype=dtype if is_last else sum_dtype(self.dtype))
             if add_nF is not None and (self.row_sum is None or self.row_sum.comm.rank == self.row_sum.holder):
@@ -116,7 +116,7 @@ class DistSpMM(PulledRows, Operator):
             while flying:
                 stage, flight = flying.popleft()
                 received = flight.finish()
-                _start(waiting, flying, lambda stage: stage.plan.start_pull(H_mF, feedback))
+                _start(waiting, flying, lambda stage: stage.plan.start_pull(H_mF))
                 is_last = not flying and self.row_sum is None
                 if is_last and Z_nF.dtype != dtype:  # own part and other stages are rounded with this one
                     sum_nF, Z_nF = Z_nF, self.pool.empty(*Z_nF.shape, dtype=dtype)
@@ -131,12 +131,12 @@ class DistSpMM(PulledRows, Operator):
     def adjoint(self, G_nF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
         """Return A' G on own rows: A_oo' G + sum over stages of push_add_s(A_s' G). Collective."""
         check_rows(G_nF, self.n, self.comm.rank)
-        F, feedback = G_nF.shape[1], self.layout.feedback_of(place)
+        F = G_nF.shape[1]
 
         def push(stage: Stage):
             A = stage.A.transposed()
             rows = self._spmm(GHOST, A, G_nF, self.pool.empty(A.shape[0], F, dtype=self.dtype))
-            return stage.plan.start_push(rows, feedback)
+            return stage.plan.start_push(rows)
 
         with self.layout.counted(place):
             waiting, flying = deque(self.stages), deque()
@@ -199,4 +199,4 @@ def make_operator(
     blocks: Blocks, layout: Layout, name: str, base: ExchangePlan | None = None, covers: Covers | None = None
 ) -> DistSpMM:
     """Return the operator of these blocks, with stages as the layout has them; covers: if they are known. Collective."""
-    return DistSpMM(blocks, base, make_stages(blocks, layout, name, base, covers), layout, name)
+    return DistSpMM(blocks, base, make_stages(blocks, layout, base, covers), layout, name)

@@ -134,7 +134,7 @@ def test_an_owner_array_is_measured_as_a_partition_is():
         ({"evaluations": "1"}, UsageError, "evaluations = '1'; expected an integer"),
         ({"replication": 2.0}, UsageError, "replication = 2.0; expected an integer"),
         ({"replication": "2"}, UsageError, "replication = '2'; expected an integer"),
-        ({"wire": "int4"}, UsageError, "'int4' is not known; did you mean 'int8'"),
+        ({"wire": "float15"}, UsageError, "'float15' is not known; did you mean 'float16'"),
         ({"input_gradient": True}, UsageError, "expected keep=False"),
         ({"train_N": np.arange(50)}, UsageError, "expected one bool per node"),
         ({"scheme": "colums"}, UsageError, "'colums' is not known; did you mean 'columns'"),

@@ -16,7 +16,7 @@ SBM = "sbm:n=300,classes=4,features=12,degree=6"
 CASES = {
     "cover, 1.5D": (SBM, 4, {"scheme": "cover", "replication": 2, "layers": 3, "hidden": 9}),
     "dropout, so that auto prunes": ("rmat:scale=11,degree=3", 4, {"dropout": 0.3, "split": "random", "seed": 3}),
-    "narrow types": (SBM, 3, {"wire": "int8", "wire_gradients": "float16", "dtype": "bfloat16"}),
+    "narrow types": (SBM, 3, {"wire": "bfloat16", "wire_gradients": "float16", "dtype": "bfloat16"}),
     "volume for its scheme": ("sbm:n=300,classes=6,features=8", 3, {"method": "volume", "scheme": "cover"}),
     "no options, sparse features": ("wordnet", 3, {}),
     "defaults": (SBM, 4, {}),

@@ -62,7 +62,7 @@ def test_with_pruned_rows(comm, scheme, use):
 
 
 @parallel([2, 4], mpi=[4])
-@pytest.mark.parametrize("wires", [("bfloat16", "float32"), ("float16", "bfloat16"), ("int8", "int8")])
+@pytest.mark.parametrize("wires", [("bfloat16", "float32"), ("float16", "bfloat16")])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_with_other_types_on_the_wire(comm, wires, dtype):
     graph = random_graph(n=50, edges=250, use="directed")

@@ -67,7 +67,7 @@ def test_the_bytes_of_each_pair_of_ranks_are_the_predicted_ones(comm, prune):
     part = part_graph(graph, comm.size, method="random")
     grid = grid_of(comm.size, 1, comm.size // hosts)
     train_N = (graph.split == 0) & (graph.y >= 0) if prune == "always" else None
-    for wires in (("float32", "float32"), ("bfloat16", "int8")):
+    for wires in (("float32", "float32"), ("bfloat16", "float16")):
         names = dict(wire=wires[0], wire_gradients=wires[1], scheme="two-tier")
         report = once(
             ("two-tier", comm.size, prune, wires),

@@ -227,19 +227,6 @@ def test_the_config_of_a_run_does_not_replace_its_results_unless_that_is_asked_f
         assert len((tmp_path / out / "metrics.jsonl").read_text().splitlines()) == 1
 
 
-def test_residuals_of_a_wire_are_of_one_training():
-    def ranks(comm, both):
-        dgraph = distribute(random_graph(use="undirected"), comm, method="block", wire="int8")
-        trainers = [
-            Trainer(Stack(GCN(6, 4, act="relu"), GCN(4, 3)), dgraph, TrainConfig(seed=seed)) for seed in range(1 + both)
-        ]
-        return [[trainer.step(epoch) for trainer in trainers][0] for epoch in (1, 2, 3)]
-
-    from spgnn.dist import run_threads
-
-    np.testing.assert_array_equal(run_threads(2, ranks, False)[0], run_threads(2, ranks, True)[0])
-
-
 def test_a_weight_that_is_not_contiguous_trains():
     model = Stack(GCN(6, 4, act="relu"), GCN(4, 3))
     model.layers[0].W_FC = torch.nn.Parameter(torch.zeros(4, 6).t())

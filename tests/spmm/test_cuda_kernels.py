@@ -260,25 +260,18 @@ def test_softmax_xent_lets_a_nan_through_and_gives_one_for_a_label_beyond_the_co
     assert kernels.softmax_xent(Z, torch.zeros(9, dtype=torch.int64, device=kernels.device), 1.0, G).isnan()
 
 
-@pytest.mark.parametrize("name, dtype", [("bfloat16", F32), ("float16", F64), ("int8", BF16)])
+@pytest.mark.parametrize("name, dtype", [("bfloat16", F32), ("float16", F64), ("float16", BF16)])
 def test_rows_on_the_wire_have_the_bytes_of_the_cpu(kernels, name, dtype):
-    rng, width = np.random.default_rng(0), 37 if name == "int8" else 66
+    rng, rows = np.random.default_rng(0), []
     X = torch.from_numpy(rng.standard_normal((9, 33)) * 10.0 ** rng.integers(-9, 6, (9, 1))).to(dtype)
     X[0], X[1, 1], X[2, 2] = 0, float("inf"), NAN
-    # int8 on a device: 127 / top divides differently by a last bit, and a tie may fall to the other side.
-    is_exact = name != "int8" or kernels.device.type == "cpu"
-    for residual in (None, torch.from_numpy(rng.standard_normal((9, 33))).float()):
-        rows, kept = [], []
-        for who, device in ((kernels, kernels.device), (HOST, "cpu")):
-            out = torch.zeros(9, width, dtype=torch.uint8, device=device)
-            left = None if residual is None else residual.to(device, copy=True)
-            who.encode(name, X.to(device), out, left)
-            rows.append(out.cpu()), kept.append(left)
-        if name == "bfloat16" and kernels.device.type != "cpu":  # sums that are no number have other bits there
-            rows[0] = torch.where(rows[0].view(BF16).isnan(), rows[1].view(BF16), rows[0].view(BF16)).view(torch.uint8)
-        assert torch.equal(*rows) if is_exact else (rows[0] != rows[1]).float().mean() < 1e-2
-        if residual is not None and is_exact:
-            torch.testing.assert_close(kept[0].cpu(), kept[1], rtol=1e-6, atol=1e-30, equal_nan=True)
-        got, expected = torch.empty(9, 33, dtype=dtype, device=kernels.device), torch.empty(9, 33, dtype=dtype)
-        kernels.decode(name, rows[1].to(kernels.device), got), HOST.decode(name, rows[1], expected)
-        assert torch.equal(got.cpu().nan_to_num(7), expected.nan_to_num(7))
+    for who, device in ((kernels, kernels.device), (HOST, "cpu")):
+        out = torch.zeros(9, 66, dtype=torch.uint8, device=device)
+        who.encode(name, X.to(device), out)
+        rows.append(out.cpu())
+    if name == "bfloat16" and kernels.device.type != "cpu":  # NaN has other bits there
+        rows[0] = torch.where(rows[0].view(BF16).isnan(), rows[1].view(BF16), rows[0].view(BF16)).view(torch.uint8)
+    assert torch.equal(*rows)
+    got, expected = torch.empty(9, 33, dtype=dtype, device=kernels.device), torch.empty(9, 33, dtype=dtype)
+    kernels.decode(name, rows[1].to(kernels.device), got), HOST.decode(name, rows[1], expected)
+    assert torch.equal(got.cpu().nan_to_num(7), expected.nan_to_num(7))

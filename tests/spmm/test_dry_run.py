@@ -176,7 +176,7 @@ def test_its_buffers_are_the_bytes_that_the_pool_holds(comm, widths, options):
 @pytest.mark.slow
 @parallel([1, 2, 4], mpi=[])
 @pytest.mark.parametrize("prune", ["never", "always"])
-@pytest.mark.parametrize("distributed", [{"dtype": torch.bfloat16}, {"wire": "int8", "wire_gradients": "float16"},
+@pytest.mark.parametrize("distributed", [{"dtype": torch.bfloat16}, {"wire": "bfloat16", "wire_gradients": "float16"},
                                          {"order": "spmm_first", "keep": False}, {"replication": 2}], ids=str)  # fmt: skip
 def test_so_they_are_with_pruned_rows_wires_and_sums_over_process_rows(comm, distributed, prune):
     if comm.size != 4 and "replication" in distributed:

@@ -21,8 +21,7 @@ CASES = {
     "sgd": {"optimizer": "sgd", "lr": 0.5, "weight_decay": 0.01},
     "adam, dropout": {"dropout": 0.4, "decay_layers": "first", "weight_decay": 0.05},
     "sgd, dropout": {"optimizer": "sgd", "lr": 0.5, "dropout": 0.4},
-    "error feedback": {"wire": "int8", "optimizer": "sgd", "lr": 0.5},
-    "error feedback, dropout": {"wire": "int8", "dropout": 0.4},
+    "narrow wires, dropout": {"wire": "bfloat16", "dropout": 0.4},
     "pruned": {"prune": "always"},
     "patience": {"patience": 2, "epochs": 60},
     "patience, dropout": {"patience": 3, "epochs": 60, "dropout": 0.4},
@@ -41,7 +40,6 @@ def trainer_of(comm, dropout=0.0, hidden=5, wire="float32", **options) -> Traine
 def stored(state: dict) -> dict:
     """Return a state as its files would give it back."""
     tensors = {part: load(save(state[part])) for part in ("model", "optimizer", "best")}
-    tensors["step"] = {"feedback": load(save(state["step"]["feedback"]))}
     return json.loads(json.dumps({part: value for part, value in state.items() if part not in tensors})) | tensors
 
 

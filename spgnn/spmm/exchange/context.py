@@ -16,7 +16,6 @@ from ...dist import Communicator
 from ..kernels.buffers import BufferPool
 from ..place import Place
 from ..timing import Operations
-from .feedback import Feedback
 from .row_sum import RowSum
 from .wire import Wire
 
@@ -45,7 +44,6 @@ class Layout:
     ops: Operations = field(default_factory=Operations)
     order: str = "auto"
     why: str = ""  # of the scheme, where auto took it
-    feedback: Feedback | None = None  # within a training step
     local: Communicator | None = None  # the ranks of this host, of two-tier
 
     def use_hosts(self) -> None:
@@ -57,19 +55,6 @@ class Layout:
         self.ops = ops
         if self.row_sum is not None:
             self.row_sum.ops = ops
-
-    def begin_step(self, feedback: Feedback) -> None:
-        """Begin a training step: until end_step, lossy wires read and write the residuals of feedback."""
-        self.feedback = feedback
-        feedback.begin_step()
-
-    def end_step(self) -> None:
-        """End a training step."""
-        self.feedback = None
-
-    def feedback_of(self, place: Place) -> Feedback | None:
-        """Return the residuals that the exchanges of a place read and write: those of training steps."""
-        return self.feedback if place.pass_name in ("forward", "backward") else None
 
     def counted(self, place: Place, suffix: str = "") -> AbstractContextManager:
         """Return the context in which exchanges are counted under the label of a place."""

@@ -30,7 +30,7 @@ def covers_of(A_og: sp.csr_array, index: IndexMap, threads: int = 0) -> Covers:
 
 
 def covered_plan(
-    comm: Communicator, index: IndexMap, A_og: sp.csr_array, layout, name: str, covers: Covers | None = None
+    comm: Communicator, index: IndexMap, A_og: sp.csr_array, layout, covers: Covers | None = None
 ) -> tuple[ExchangePlan, sp.csr_array]:
     """Return the plan of one SpMM with A_og and A (n, r), which multiplies what the plan pulls: A pull(H) = A_og H_gF.
 
@@ -61,7 +61,7 @@ def covered_plan(
     B = LocalCSR(
         _packing_matrix(raw_own, send_raw_P, theirs, sums_own, send_sums_P, index.n), layout.dtype, layout.threads
     )
-    plan = ExchangePlan.packed(comm, B, send_raw_P + send_sums_P, recv_P, layout.pool, layout, name)
+    plan = ExchangePlan.packed(comm, B, send_raw_P + send_sums_P, recv_P, layout.pool, layout)
     plan.moved_nnz, plan.sums_read = len(sums_own), len(covers.rows)
     return plan, A_nr
 

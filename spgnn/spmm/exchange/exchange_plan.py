@@ -19,7 +19,6 @@ from ..kernels.backend import kernels_of
 from ..kernels.buffers import BufferPool
 from ..kernels.csr import LocalCSR
 from ..timing import PACK, UNPACK, Operations, spmm_flops
-from .feedback import Feedback
 from .index_map import IndexMap
 from .wire import Wire
 
@@ -34,37 +33,34 @@ class ExchangePlan:
     recv_rows_P  (P,) rows received from each rank in pull: the index map's ghosts.
     send_index   own rows in the order in which they are sent, peer after peer.
     layout       has the operations and the wire types, forward and backward; both may be replaced later.
-    name         differs between the plans of a layout: Feedback stores residuals by it.
     Collective to make: ranks send the owners the ids of the rows that they read.
     """
 
-    def __init__(
-        self, comm: Communicator, index: IndexMap, pool: BufferPool, threads: int = 0, layout=None, name: str = ""
-    ):
+    def __init__(self, comm: Communicator, index: IndexMap, pool: BufferPool, threads: int = 0, layout=None):
         self.recv_rows_P = index.ghosts_P
         self.send_rows_P = exchange_counts(comm, index.ghosts_P)
         wanted = np.empty(int(self.send_rows_P.sum()), np.int64)
         comm.all_to_all(np.ascontiguousarray(index.ghost_g), self.recv_rows_P, wanted, self.send_rows_P)
         send_index = np.ascontiguousarray(index.find_own(wanted))
         agree(comm, misdirected(comm.rank, send_index, wanted))
-        self._set_up(comm, Selection(send_index, index.n, threads), index.n, pool, layout, name)
+        self._set_up(comm, Selection(send_index, index.n, threads), index.n, pool, layout)
 
     @classmethod
     def packed(
-        cls, comm: Communicator, B: LocalCSR, send_rows_P, recv_rows_P, pool: BufferPool, layout=None, name: str = ""
+        cls, comm: Communicator, B: LocalCSR, send_rows_P, recv_rows_P, pool: BufferPool, layout=None
     ) -> ExchangePlan:
         """Return the plan that sends B H, (m, n) x (n, F), send_rows_P rows of it to each rank. Not collective."""
         plan = cls.__new__(cls)
         plan.send_rows_P, plan.recv_rows_P = send_rows_P, recv_rows_P
-        plan._set_up(comm, B, B.shape[1], pool, layout, name)
+        plan._set_up(comm, B, B.shape[1], pool, layout)
         return plan
 
-    def under(self, layout, name: str) -> ExchangePlan:
+    def under(self, layout) -> ExchangePlan:
         """Return the same plan with the operations and wires of a layout. Not collective."""
-        return self.packed(self.comm, self.pack, self.send_rows_P, self.recv_rows_P, self.pool, layout, name)
+        return self.packed(self.comm, self.pack, self.send_rows_P, self.recv_rows_P, self.pool, layout)
 
-    def _set_up(self, comm, pack: Selection | LocalCSR, n: int, pool: BufferPool, layout, name: str) -> None:
-        self.comm, self.pack, self.n, self.pool, self.name = comm, pack, n, pool, name
+    def _set_up(self, comm, pack: Selection | LocalCSR, n: int, pool: BufferPool, layout) -> None:
+        self.comm, self.pack, self.n, self.pool = comm, pack, n, pool
         self.g = int(self.recv_rows_P.sum())
         self.layout = layout or PLAIN
         self.moved_nnz = self.sums_read = 0  # `cover`: nonzeros multiplied for readers, and sums that owners made
@@ -97,22 +93,19 @@ class ExchangePlan:
         """
         return self.add(self.start_push(G_gF).finish(), out_nF)
 
-    def start_pull(self, H_nF: torch.Tensor, feedback: Feedback | None = None) -> Flight:
-        """Pack and start the exchange of pull; finish() returns H_gF. Collective.
-
-        Args: feedback  in a training step: has what a lossy wire left out of the same product in the step before.
-        """
+    def start_pull(self, H_nF: torch.Tensor) -> Flight:
+        """Pack and start the exchange of pull; finish() returns H_gF. Collective."""
         self._check(H_nF, self.n, "own")
         packed = self.pool.empty(self.sent_rows, H_nF.shape[1], dtype=H_nF.dtype, device=H_nF.device)
         with self.layout.ops.span(PACK, 0 if isinstance(self.pack, Selection) else spmm_flops(self.pack, H_nF)):
             self.pack.apply(H_nF.contiguous(), packed)
-        return Flight(self, packed, self.send_rows_P, self.recv_rows_P, self.layout.wires[0], "pull", feedback)
+        return Flight(self, packed, self.send_rows_P, self.recv_rows_P, self.layout.wires[0])
 
-    def start_push(self, G_gF: torch.Tensor, feedback: Feedback | None = None) -> Flight:
+    def start_push(self, G_gF: torch.Tensor) -> Flight:
         """Start the exchange of push_add; finish() returns what `add` adds to the own rows. Collective."""
         self._check(G_gF, self.g, "ghost")
         recv_P, send_P = self.recv_rows_P, self.send_rows_P
-        return Flight(self, G_gF.contiguous(), recv_P, send_P, self.layout.wires[1], "push", feedback)
+        return Flight(self, G_gF.contiguous(), recv_P, send_P, self.layout.wires[1])
 
     def add(self, received_mF: torch.Tensor, out_nF: torch.Tensor) -> torch.Tensor:
         """out += B' received."""
@@ -141,8 +134,6 @@ class Flight:
         send_rows_P,
         recv_rows_P,
         wire: Wire,
-        kind: str,
-        feedback: Feedback | None,
         into: torch.Tensor | None = None,
     ):
         self.plan, self.wire, self.like, self.into = plan, wire, rows, into
@@ -156,10 +147,8 @@ class Flight:
             self.send, self.recv = (
                 pool.empty(n, width, dtype=torch.uint8, device=rows.device) for n in (rows.shape[0], received)
             )
-            is_kept = feedback is not None and wire.has_residual
-            residual = feedback.residual(f"{plan.name}.{kind}", rows) if is_kept else None
             with plan.layout.ops.span("wire"):
-                wire.encode(rows, self.send, residual)
+                wire.encode(rows, self.send)
         self.request = plan.layout.ops.start(plan.comm, self.send, send_rows_P, self.recv, recv_rows_P)
 
     def finish(self) -> torch.Tensor:

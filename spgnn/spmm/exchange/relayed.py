@@ -28,7 +28,6 @@ from ..timing import PACK, UNPACK, spmm_flops
 from .context import Layout
 from .covered import merged_csr
 from .exchange_plan import ExchangePlan, Flight, exchange_counts, misdirected
-from .feedback import Feedback
 from .index_map import IndexMap, make_csr, select_entries
 
 KEY, RANK, SENDER, RECEIVER, OF, IS_SUM, IS_DOWN = range(7)  # columns of a record
@@ -110,7 +109,7 @@ def _told(comm: Communicator, records: np.ndarray) -> Relay:
 
 
 def relayed_plan(
-    index: IndexMap, A_og: sp.csr_array, layout: Layout, name: str, relay: Relay | None = None
+    index: IndexMap, A_og: sp.csr_array, layout: Layout, relay: Relay | None = None
 ) -> tuple[RelayedPlan, sp.csr_array]:
     """Return the plan of one SpMM with the ghosts of other hosts, and A (n, r2 + r3), which multiplies what it pulls.
 
@@ -139,7 +138,7 @@ def relayed_plan(
         on = comm if leg == "cross" else layout.local
         send_P, recv_P = both if leg == "cross" else [of_P[here] for of_P in both]
         pack = LocalCSR(sp.csr_array(pack), layout.dtype, layout.threads)
-        legs.append(ExchangePlan.packed(on, pack, send_P, recv_P, layout.pool, layout, f"{name}.{leg}"))
+        legs.append(ExchangePlan.packed(on, pack, send_P, recv_P, layout.pool, layout))
     own = LocalCSR(sp.csr_array(B[m1:]), layout.dtype, layout.threads)
     return RelayedPlan(legs, own, rows_2P, moved_nnz, sums_read), A_nr
 
@@ -264,13 +263,13 @@ class RelayedPlan:
         """Rows that pull returns, r2 + r3."""
         return self.legs[1].g + self.legs[2].g
 
-    def start_pull(self, H_nF: torch.Tensor, feedback: Feedback | None = None) -> RelayedPull:
+    def start_pull(self, H_nF: torch.Tensor) -> RelayedPull:
         """Gather, and start to cross; finish() returns [T2; T3]. Collective."""
-        return RelayedPull(self, H_nF.contiguous(), feedback)
+        return RelayedPull(self, H_nF.contiguous())
 
-    def start_push(self, G_rF: torch.Tensor, feedback: Feedback | None = None) -> RelayedPush:
+    def start_push(self, G_rF: torch.Tensor) -> RelayedPush:
         """Take back what was spread, and start to cross; finish() returns what `add` adds. Collective."""
-        return RelayedPush(self, G_rF.contiguous(), feedback)
+        return RelayedPush(self, G_rF.contiguous())
 
     def add(self, received_mF: torch.Tensor, out_nF: torch.Tensor) -> torch.Tensor:
         """out += B' received."""
@@ -290,50 +289,50 @@ class RelayedPlan:
         with self.legs[0].layout.ops.span(phase, spmm_flops(A, X)):
             return A.apply(X, out, add_nF=add)
 
-    def fly(self, leg: int, rows: torch.Tensor, kind: str, feedback, into: torch.Tensor | None = None) -> Flight:
+    def fly(self, leg: int, rows: torch.Tensor, kind: str, into: torch.Tensor | None = None) -> Flight:
         """Start one of the three exchanges, forward (pull) or back (push)."""
         plan = self.legs[leg]
         is_pull = kind == "pull"
         send_P, recv_P = (plan.send_rows_P, plan.recv_rows_P) if is_pull else (plan.recv_rows_P, plan.send_rows_P)
-        return Flight(plan, rows, send_P, recv_P, plan.layout.wires[not is_pull], kind, feedback, into)
+        return Flight(plan, rows, send_P, recv_P, plan.layout.wires[not is_pull], into)
 
 
 class RelayedPull:
     """A pull between gather and spread."""
 
-    def __init__(self, plan: RelayedPlan, H_nF: torch.Tensor, feedback: Feedback | None):
+    def __init__(self, plan: RelayedPlan, H_nF: torch.Tensor):
         gather, cross, _ = plan.legs
-        self.plan, self.feedback, self.sum = plan, feedback, sum_dtype(H_nF.dtype)
-        given = plan.fly(0, plan.multiply(PACK, gather.pack, H_nF), "pull", feedback)
+        self.plan, self.sum = plan, sum_dtype(H_nF.dtype)
+        given = plan.fly(0, plan.multiply(PACK, gather.pack, H_nF), "pull")
         own = plan.multiply(PACK, plan.own, H_nF, self.sum)
         sent = plan.multiply(PACK, cross.pack, given.finish(), H_nF.dtype, own)
         self.table = plan.rows(plan.read_rows, H_nF)
-        self.flight = plan.fly(1, sent, "pull", feedback, self.table[: cross.g])
+        self.flight = plan.fly(1, sent, "pull", self.table[: cross.g])
 
     def finish(self) -> torch.Tensor:
         """Wait for the rows that cross, spread them, and return the table [T2; T3]. Collective."""
         plan, came = self.plan, self.flight.finish()
         lent = plan.multiply(PACK, plan.legs[2].pack, came)
-        plan.fly(2, lent, "pull", self.feedback, self.table[len(came) :]).finish()
+        plan.fly(2, lent, "pull", self.table[len(came) :]).finish()
         return self.table
 
 
 class RelayedPush:
     """A push_add between the transposes of spread and gather."""
 
-    def __init__(self, plan: RelayedPlan, G_rF: torch.Tensor, feedback: Feedback | None):
+    def __init__(self, plan: RelayedPlan, G_rF: torch.Tensor):
         gather, cross, spread = plan.legs
-        self.plan, self.feedback = plan, feedback
-        lent = plan.fly(2, G_rF[cross.g :], "push", feedback).finish()
+        self.plan = plan
+        lent = plan.fly(2, G_rF[cross.g :], "push").finish()
         came, wide = G_rF[: cross.g], sum_dtype(G_rF.dtype)
         came = came if came.dtype == wide else gather.pool.copy(came, wide)
         total = plan.multiply(UNPACK, spread.pack.transposed(), lent, G_rF.dtype, came)
         self.received = plan.rows(gather.sent_rows + cross.sent_rows, G_rF)
-        self.flight = plan.fly(1, total, "push", feedback, self.received[gather.sent_rows :])
+        self.flight = plan.fly(1, total, "push", self.received[gather.sent_rows :])
 
     def finish(self) -> torch.Tensor:
         """Wait for the rows that cross, give the ranks with a share theirs, and return [of given; of sent]. Collective."""
         plan, sent = self.plan, self.flight.finish()
         taken = plan.multiply(UNPACK, plan.legs[1].pack.transposed(), sent)
-        plan.fly(0, taken, "push", self.feedback, self.received[: len(self.received) - len(sent)]).finish()
+        plan.fly(0, taken, "push", self.received[: len(self.received) - len(sent)]).finish()
         return self.received

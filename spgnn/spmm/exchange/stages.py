@@ -52,35 +52,29 @@ class Stage:
 def make_stages(
     blocks: Blocks,
     layout: Layout,
-    name: str,
     base: ExchangePlan | None,
     covers: Covers | HostCovers | None = None,
     like: list[Stage] | None = None,
 ) -> list[Stage]:
     """Return a Stage for each group of owners of the layout: together they are the product with A_og. Collective.
 
-    Args: name    of the operator.
-          base    the plan of all ghosts, whose rows a single group would fetch too.
+    Args: base    the plan of all ghosts, whose rows a single group would fetch too.
           covers  of all owners, where they are known; of two-tier those of covers_of_hosts.
           like    the stages of an operator with the same ghosts, whose plans serve again; not with cover, whose
                   plans have weights.
     """
     comm, pool, threads = layout.column, layout.pool, layout.threads
     if layout.scheme == "two-tier":
-        return _of_hosts(blocks, layout, name, covers)
+        return _of_hosts(blocks, layout, covers)
     stages = []
     for number, owners in enumerate(layout.stages):
         part = blocks.of_owners(owners) if len(layout.stages) > 1 else blocks
         if layout.scheme == "cover":
             known = covers if len(layout.stages) == 1 else None
-            plan, A = covered_plan(comm, part.index, part.A_og, layout, f"{name}.{number}", known)
+            plan, A = covered_plan(comm, part.index, part.A_og, layout, known)
         else:
             known = like[number].plan if like else base if len(layout.stages) == 1 else None
-            plan = (
-                ExchangePlan(comm, part.index, pool, threads, layout, f"{name}.{number}")
-                if known is None
-                else known.under(layout, f"{name}.{number}")
-            )
+            plan = ExchangePlan(comm, part.index, pool, threads, layout) if known is None else known.under(layout)
             A = part.A_og
         stages.append(_stage(plan, A, layout, f"rows of blocks {owners.start} to {owners.stop - 1}"))
     return stages
@@ -107,12 +101,12 @@ def counts_of_hosts(blocks: Blocks, layout: Layout, covers: HostCovers) -> dict[
     return {"two_tier_PP": sent_P, "two_tier_moved_PP": moved_P}
 
 
-def _of_hosts(blocks: Blocks, layout: Layout, name: str, covers: HostCovers | None) -> list[Stage]:
+def _of_hosts(blocks: Blocks, layout: Layout, covers: HostCovers | None) -> list[Stage]:
     """Return the stage inside this host, which ends first, and the one between hosts."""
     of_pairs, relay = covers or (None, None)
-    plan, A = covered_plan(layout.local, *_of_this_host(blocks, layout), layout, f"{name}.0", of_pairs)
+    plan, A = covered_plan(layout.local, *_of_this_host(blocks, layout), layout, of_pairs)
     stages = [_stage(plan, A, layout, "rows inside a host")]
-    plan, A = relayed_plan(blocks.index, blocks.A_og, layout, f"{name}.1", relay)
+    plan, A = relayed_plan(blocks.index, blocks.A_og, layout, relay)
     return [*stages, _stage(plan, A, layout, "rows between hosts")]
 
 

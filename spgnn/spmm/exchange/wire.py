@@ -1,9 +1,6 @@
 """Wire: the type of rows in messages.
 
-An int8 row ends with its float32 scale, max|row| / 127. The rounding error of a format may be stored in a residual and
-sent with the next rows (error feedback): then the sums over time are right.
 Shapes: m rows, F numbers per row, B = row_bytes bytes per row.
-Source: Seide et al. 2014 (error feedback).
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ CUT_OFF = "rows beyond 65,504 are cut off at it by wire float16; use bfloat16, o
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """float32 (the rows as they are), bfloat16, float16 or int8; threads: of the kernels, 0 for all."""
+    """float32 (the rows as they are), bfloat16 or float16; threads: of the kernels, 0 for all."""
 
     name: str
     threads: int = 0
@@ -36,30 +33,23 @@ class Wire:
         """Whether rows are sent unchanged, so that nothing has to be encoded."""
         return self.name == "float32"
 
-    @property
-    def has_residual(self) -> bool:
-        """Whether error feedback is needed: a row of int8 loses what is below 1/254 of its largest number."""
-        return self.name == "int8"
-
     def row_bytes(self, width: int, itemsize: int = 4) -> int:
         """Return the bytes of one row; itemsize is of the rows' own type."""
         return row_bytes(width, itemsize, self.name)
 
-    def encode(
-        self, rows_mF: torch.Tensor, out_mB: torch.Tensor, residual_mF: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """Encode rows: out = code(rows + residual); then residual = rows + residual - decode(out).
+    def encode(self, rows_mF: torch.Tensor, out_mB: torch.Tensor) -> torch.Tensor:
+        """Encode rows: out = code(rows).
 
         Args: rows_mF  float32, float64 or bfloat16, rounded to nearest even. float16: what is finite stays
-                       finite, 65504 at most, with a warning where that changes a number. int8: a row with a NaN or infinity comes back as NaN.
-              out_mB   (m, B) uint8; residual_mF (m, F) float32, zero at first, read and written.
+                       finite, 65504 at most, with a warning where that changes a number.
+              out_mB   (m, B) uint8.
         """
         self._check(rows_mF, out_mB)
         if self.name == "float16" and rows_mF.device.type == "cpu" and rows_mF.numel():
             low, high = rows_mF.aminmax()
             if max(-low, high) > FLOAT16_MAX:
                 warnings.warn(CUT_OFF, stacklevel=1)  # once per process
-        kernels_of(out_mB).encode(self.name, rows_mF, out_mB, residual_mF, self.threads)
+        kernels_of(out_mB).encode(self.name, rows_mF, out_mB, self.threads)
         return out_mB
 
     def decode(self, bytes_mB: torch.Tensor, out_mF: torch.Tensor) -> torch.Tensor:

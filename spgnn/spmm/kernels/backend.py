@@ -48,7 +48,7 @@ class NullKernels(NullEdges, TorchDense):
         """Return the loss, a scalar."""
         return torch.empty((), dtype=torch.float64, device=Z_nC.device)
 
-    def encode(self, name: str, X_nF, out_nB, residual_nF=None, threads: int = 0) -> None:
+    def encode(self, name: str, X_nF, out_nB, threads: int = 0) -> None:
         """out = code(X)."""
 
     def decode(self, name: str, bytes_nB, out_nF, threads: int = 0) -> None:

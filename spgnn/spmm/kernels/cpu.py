@@ -134,10 +134,9 @@ class HostKernels(HostAttention, HostEdges, TorchDense):
             _kernels.softmax_xent(Z_nC.numpy(), y_n.numpy(), scale, G_nC.numpy(), threads), dtype=torch.float64
         )
 
-    def encode(self, name: str, X_nF, out_nB, residual_nF=None, threads: int = 0) -> None:
+    def encode(self, name: str, X_nF, out_nB, threads: int = 0) -> None:
         """Encode rows; see Wire.encode."""
-        residual = None if residual_nF is None else residual_nF.numpy()
-        _kernels.encode(name, array_of(X_nF), out_nB.numpy(), residual, threads)
+        _kernels.encode(name, array_of(X_nF), out_nB.numpy(), threads=threads)
 
     def decode(self, name: str, bytes_nB, out_nF, threads: int = 0) -> None:
         """Decode received rows; see Wire.decode."""

@@ -6,7 +6,7 @@ Letters: k parts, P ranks; W the weights before a run, W_p those after it on par
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -61,8 +61,6 @@ class AverageStep(Step):
             raise GraphError(f"{dgraph.name}: no training node has a label; choose a --split that puts some into train")
         self.optimizer = make_optimizer(model, config)
         self.full = None if config.correct == "none" else FullStep(model, dgraph, config)
-        if self.full is not None:
-            self.layout = self.full.layout
         if config.evaluation == "layerwise":
             self.scorer: Scorer = LayerwiseScorer(model, parts)
         else:
@@ -202,16 +200,3 @@ class AverageStep(Step):
     def close(self) -> None:
         """Give the memory of all parts back; a later run opens them again."""
         self.part_steps.close()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the residuals of lossy wires."""
-        return {} if self.full is None else self.full.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a state_dict of this rank, in the same layout."""
-        if self.full is not None:
-            self.full.load_state_dict(state)
-
-    def take_over(self, states: Iterable[dict[str, Any]]) -> str:
-        """Residuals of lossy wires are lost."""
-        return "" if self.full is None else self.full.take_over(())

@@ -22,7 +22,6 @@ from ...spmm.counts import sent_bytes
 from ...spmm.dry import dry_run
 from ...spmm.dry_operator import Setting, exchanged_rows
 from ...spmm.edge_table import edge_features_of
-from ...spmm.exchange.feedback import Feedback
 from ...spmm.loss import number_loss
 from ..metrics import number_means, number_sums
 from ..moments import is_new, units_of
@@ -72,10 +71,9 @@ class FieldsStep(Step):
 
     def update(self, snapshots: Sequence[int], number: int) -> np.ndarray:
         """Move the weights along the gradient of the loss of some snapshots; return its sum and the sum of weights, all ranks."""
-        fields, A, layout = self.fields, self.operator(len(snapshots)), self.fields.dgraph.A.layout
+        fields, A = self.fields, self.operator(len(snapshots))
         self.model.train()
         self.optimizer.zero_grad()
-        layout.begin_step(Feedback())  # wires are exact: it stays empty
         set_epoch(self.model, self.config.seed, number)
         Y_BrC = torch.stack([fields.targets(s) for s in snapshots])
         total = np.array([float(self.weights_of(Y_BrC).sum())])
@@ -91,7 +89,6 @@ class FieldsStep(Step):
         loss = number_loss(Z, Y, rows, how, self.deviation_C, float(total[0]), weight)
         with on_this_thread(fields.dgraph.A):
             loss.backward()
-        layout.end_step()
         sum_gradients([p for p in self.model.parameters() if p.requires_grad], self.comm)
         self.optimizer.step()
         summed = np.array([float(loss.detach()) * total[0]])

@@ -6,8 +6,7 @@ Shapes: n own rows, C classes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
 
 import torch
 
@@ -19,7 +18,6 @@ from ...layers.stack import set_epoch
 from ...machine import give_back_memory
 from ...spmm.autograd import mixed_precision, on_this_thread
 from ...spmm.dropout import EpochKeys
-from ...spmm.exchange.feedback import Feedback
 from ..custom import COMMAND_LINE, Custom
 from ..moments import check_loss, fit_units
 from ..not_finite import naming_source
@@ -38,7 +36,7 @@ class FullStep(Step):
           custom  whose loss and class_weights are used.
     rows     StepRows: operator and input of the training passes.
     split_n  (n,) of the own nodes; targets: the training nodes with a label, n_train on all ranks.
-    Collective, as every method but the state's.
+    Collective, as every method.
     """
 
     def __init__(self, model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig, custom: Custom = COMMAND_LINE):
@@ -48,7 +46,6 @@ class FullStep(Step):
         deviation_C = fit_units(model, dgraph, self.split_n) if dgraph.is_regression else None
         self.rows = StepRows(dgraph, model, config, self.split_n)
         _fetch_ghosts(self.rows, dgraph)
-        self.feedback, self.layout = Feedback(), {"pruned": self.rows.is_pruned}
         y_n, is_train_n = self.rows.of(dgraph.y_n), self.rows.of(torch.from_numpy(self.split_n == 0))
         self.targets = RowLoss(dgraph, y_n, is_train_n, custom, config.loss, deviation_C)
         if not self.targets.count:
@@ -70,12 +67,9 @@ class FullStep(Step):
     def run(self, first: int, last: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float | None:
         """Run one training epoch, first = last, and return the global loss."""
         check_trained(self.model, self.optimizer)
-        if on_logits is not None:
-            self.feedback.hold()  # the forward pass changes residuals, and on_logits may ask for the state
         Z_nC = self.forward(last)
         if on_logits is not None and on_logits(Z_nC.detach()):
             return None
-        self.feedback.release()
         loss = self.loss(Z_nC, overwrite=True)
         del Z_nC
         if self.dgraph.A.device.type != "cpu":
@@ -91,7 +85,6 @@ class FullStep(Step):
         dgraph = self.dgraph
         self.model.train()
         self.optimizer.zero_grad()
-        dgraph.A.layout.begin_step(self.feedback)
         set_epoch(self.model, self.config.seed, epoch)
         with mixed_precision(dgraph.A), unchanged(self.rows.X):
             Z_nC = self.model(self.rows.A, self.rows.X)
@@ -152,24 +145,11 @@ class FullStep(Step):
         give_back_memory()
         return True
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the residuals of lossy wires after the last whole run; dropout is a function of seed, epoch and node."""
-        return {"feedback": self.feedback.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a state_dict of this rank, in the same layout."""
-        self.feedback.load_state_dict(state.get("feedback", {}), self.dgraph.A.device)
-
-    def take_over(self, states: Iterable[dict[str, Any]]) -> str:
-        """Return what is lost in another layout: residuals belong to the rows of a message."""
-        return "the residuals of lossy wires start from zero"
-
 
 def backward(step: FullStep, loss: torch.Tensor) -> None:
     """Compute the gradient of the sum of all ranks' losses. Collective."""
     with on_this_thread(step.dgraph.A):
         loss.backward()
-    step.dgraph.A.layout.end_step()
     trained = [p for p in step.model.parameters() if p.requires_grad]
     sum_gradients(trained, step.comm, step.dgraph.is_counted)
 

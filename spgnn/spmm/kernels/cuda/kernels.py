@@ -20,7 +20,7 @@ from .work_items import JOIN, WARP, RowPlan, chunk_rows, common_pack, launches, 
 
 INDICES = {torch.int32: "int", torch.int64: "long long"}
 WORDS = ((16, "uint4"), (8, "uint2"), (4, "u32"), (2, "u16"), (1, "u8"))
-FORMATS = {"bfloat16": 0, "float16": 1, "int8": 2}
+FORMATS = {"bfloat16": 0, "float16": 1}
 ACCUMULATE, RELU = 1, 2
 
 
@@ -187,10 +187,10 @@ class CudaKernels(CudaEdges, TorchDense):
         self._add_chunks(losses, total)
         return total[0]
 
-    def encode(self, name: str, X_nF, out_nB, residual_nF=None, threads: int = 0) -> None:
+    def encode(self, name: str, X_nF, out_nB, threads: int = 0) -> None:
         """Write rows as they travel; see Wire.encode."""
         n, F = X_nF.shape
-        args = (pointer(X_nF), pointer(residual_nF), pointer(out_nB), np.int32(FORMATS[name]), np.int64(n), np.int32(F))
+        args = (pointer(X_nF), pointer(None), pointer(out_nB), np.int32(FORMATS[name]), np.int64(n), np.int32(F))
         self._over_rows("wire", f"encode<{NAMES[X_nF.dtype]}>", n, WARP, args)
 
     def decode(self, name: str, bytes_nB, out_nF, threads: int = 0) -> None:

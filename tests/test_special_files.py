@@ -79,7 +79,7 @@ READS = re.compile(
 # Files that this process, or the system, made.
 OWN = (
     "atomic.py", "machine.py", "cli/__init__.py", "dist/job/guard.py", "dist/job/protect.py", "spmm/kernels/cuda/launcher.py",
-    "experiment/checkpoint_writer.py", "data/wordnet.py", "training/parts/scratch.py", "partition/folder/pipeline/rows.py",
+    "data/wordnet.py", "training/parts/scratch.py", "partition/folder/pipeline/rows.py",
     "partition/folder/pipeline/npy.py", "partition/folder/pipeline/halo.py", "partition/folder/pipeline/pipeline.py",
     "partition/folder/pipeline/edge_rows.py", "data/foreign.py",
 )  # fmt: skip

@@ -5,7 +5,6 @@ epoch-000060/manifest.json            sizes and SHA-256 of every file, and its o
              optimizer.safetensors    state of the optimizer
              best.safetensors         weights of the best epoch, where it is another one
              history.jsonl            the record of every epoch
-             step-0001.safetensors    state of rank 1 alone, such as residuals of lossy wires
 """
 
 from __future__ import annotations
@@ -14,9 +13,8 @@ import hashlib
 import json
 import math
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from ..atomic import finite, new_file, new_folder, read_regular, sync, write_text
-from ..config import CHECKPOINT, TrainConfig
+from ..config import CHECKPOINT
 from ..data.manifest import check_types, is_sealed, seal
 from ..data.save import write_npy
 from ..errors import CheckpointError, SpgnnError, is_number
@@ -33,19 +31,14 @@ from ..layers.registry import ModelSpec
 FORMAT = 2
 MANIFEST, WEIGHTS, HISTORY = "manifest.json", "model.safetensors", "history.jsonl"
 OPTIMIZER, BEST = "optimizer.safetensors", "best.safetensors"
-KEYS = {int: "epoch?", dict: "files? model? unscored?", list: "widths? python?", str: "metric? task?"}
+KEYS = {int: "epoch", dict: "files model? unscored?", list: "python?", str: "sha256 metric? task?"}
 OF_A_FILE = {int: "bytes", str: "sha256"}
-VALUES = "values.json"  # the tensor of a step file that has its JSON values, as bytes
+Files = Mapping[str, Callable[[], bytes]]  # content by name, made when it is written
 
 
 def name_of(epoch: int) -> str:
     """Return the name of the folder of an epoch's checkpoint."""
     return f"epoch-{epoch:06d}"
-
-
-def step_file(rank: int) -> str:
-    """Return the name of the file with the state of one rank."""
-    return f"step-{rank:04d}.safetensors"
 
 
 def to_bytes(tensors: Mapping[str, torch.Tensor]) -> bytes:
@@ -66,20 +59,17 @@ def to_tensors(content: bytes, path: Path) -> dict[str, torch.Tensor]:
         raise CheckpointError(f"{path}: cannot be read: {error}") from None
 
 
-def save_checkpoint(folder: Path, epoch: int, files: Mapping[str, bytes], manifest: dict) -> Path:
-    """Write folder/epoch-000060 and return its path.
+def save_checkpoint(folder: Path, epoch: int, files: Files, manifest: dict) -> None:
+    """Write folder/epoch-000060.
 
-    Args: files     content by name.
-          manifest  JSON values: `val`, the score that decides which is best, `model`, the ModelSpec as a dict or None
-                    for a custom model, and what else a training needs to go on.
-    A kill at any moment leaves complete checkpoints only.
+    Args:   manifest  JSON values: `val`, the score that decides which is best, `model`, the ModelSpec as a dict or None
+                      for a custom model, and what else a training needs to go on.
+    Raises: ResourceError naming the folder. A kill at any moment leaves complete checkpoints only.
     """
-    final = folder / name_of(epoch)
-    with new_folder(final) as new:
+    with new_folder(folder / name_of(epoch)) as new:
         write_manifest(
-            new, epoch, {name: write_bytes(new / name, content) for name, content in files.items()}, manifest
+            new, epoch, {name: write_bytes(new / name, content()) for name, content in files.items()}, manifest
         )
-    return final
 
 
 def write_bytes(path: Path, content: bytes) -> dict:
@@ -98,14 +88,18 @@ def write_manifest(folder: Path, epoch: int, files: Mapping[str, dict], manifest
 def read_manifest(folder: Path) -> dict:
     """Return the manifest of a checkpoint. Raises: CheckpointError where it is damaged, or another checkpoint's."""
     manifest = read_json(folder / MANIFEST)
-    if not is_sealed(manifest) or ("files" in manifest and "sha256" not in manifest):
-        raise CheckpointError(f"{folder / MANIFEST}: does not have the SHA-256 that it was written with")
+    if manifest.get("format") != FORMAT:
+        raise CheckpointError(
+            f"{folder / MANIFEST}: checkpoint format {manifest.get('format')!r}; this spgnn reads format {FORMAT}, train again"
+        )
     check_types(folder / MANIFEST, manifest, KEYS, CheckpointError)
-    for name, entry in (manifest.get("files") or {}).items():
+    if not is_sealed(manifest):
+        raise CheckpointError(f"{folder / MANIFEST}: does not have the SHA-256 that it was written with")
+    for name, entry in manifest["files"].items():
         if Path(name).name != name:
             raise CheckpointError(f"{folder / MANIFEST}: names {name!r}; expected files of its own folder")
         check_types(folder / MANIFEST, entry if isinstance(entry, dict) else {}, OF_A_FILE, CheckpointError)
-    if (epoch := manifest.get("epoch")) is not None and folder.name != name_of(epoch):
+    if folder.name != name_of(epoch := manifest["epoch"]):
         raise CheckpointError(f"{folder / MANIFEST}: is the manifest of epoch {epoch}; expected that of {folder.name}")
     return manifest
 
@@ -119,19 +113,16 @@ def read_bytes(path: Path, manifest: dict) -> bytes:
         content = read_regular(path)
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error}") from None
-    entry = (manifest.get("files") or {}).get(path.name)
-    if entry is None and "files" in manifest:
+    entry = manifest["files"].get(path.name)
+    if entry is None:
         raise CheckpointError(f"{path}: is not a file of this checkpoint, says {MANIFEST}")
-    if entry and (len(content) != entry["bytes"] or hashlib.sha256(content).hexdigest() != entry["sha256"]):
+    if len(content) != entry["bytes"] or hashlib.sha256(content).hexdigest() != entry["sha256"]:
         raise CheckpointError(f"{path}: does not have the size and SHA-256 that {MANIFEST} has for it")
     return content
 
 
 def load_checkpoint(folder: Path) -> tuple[dict[str, torch.Tensor], dict]:
-    """Return the weights and the manifest of one checkpoint folder, of any format.
-
-    Raises: CheckpointError naming the file.
-    """
+    """Return the weights and the manifest of one checkpoint folder. Raises: CheckpointError naming the file."""
     manifest = read_manifest(folder)
     return to_tensors(read_bytes(folder / WEIGHTS, manifest), folder / WEIGHTS), manifest
 
@@ -144,19 +135,18 @@ def prune(folder: Path, keep: Iterable[int]) -> None:
             path.unlink() if path.is_symlink() else shutil.rmtree(path)
 
 
-def model_spec(folder: Path, manifest: dict, config: TrainConfig) -> ModelSpec:
-    """Return family and arguments of the model of a checkpoint; format 1 has widths, the rest is in config.toml.
+def model_spec(folder: Path, manifest: dict) -> ModelSpec:
+    """Return family and arguments of the model of a checkpoint.
 
     Raises: CheckpointError for a custom model, and for one that this version cannot build.
     """
-    found, widths = manifest.get("model"), manifest.get("widths")
-    if found is None and widths is None:
+    if manifest.get("model") is None:
         raise CheckpointError(
             f"{folder} holds a custom model, which only its own code can rebuild; predict in Python: "
             "model.load_state_dict(spgnn.experiment.checkpoint.load_checkpoint(FOLDER)[0]), then model(dgraph.A, dgraph.X)"
         )
     try:
-        spec = ModelSpec.of(config, widths[0], widths[-1]) if found is None else ModelSpec(**found)
+        spec = ModelSpec(**manifest["model"])
         spec.build()
     except (TypeError, ValueError, LookupError, AttributeError, SpgnnError) as error:
         raise CheckpointError(
@@ -216,46 +206,6 @@ def list_checkpoints(folder: Path) -> list[Path]:
     """Return the checkpoints of a folder, the newest last; not what else is in it, such as a copy of one."""
     found = [path for path in folder.glob("epoch-*") if CHECKPOINT.fullmatch(path.name) and path.is_dir()]
     return sorted(found, key=lambda path: int(path.name[6:]))
-
-
-def pack_state(state: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """Return nested dicts of tensors and JSON values as tensors by path. Keys are text without "/"."""
-    tensors: dict[str, torch.Tensor] = {}
-    values: dict[str, Any] = {}
-
-    def add(path: str, value) -> None:
-        if torch.is_tensor(value):
-            tensors[path] = value
-        elif isinstance(value, dict) and (value or not path):
-            for name, inner in value.items():
-                assert isinstance(name, str) and "/" not in name, f"{name!r} is no key of a state"
-                add(f"{path}/{name}" if path else name, inner)
-        else:
-            values[path] = value
-
-    add("", state)
-    encoded = json.dumps(values).encode()
-    return tensors | {VALUES: torch.frombuffer(bytearray(encoded), dtype=torch.uint8)}
-
-
-def has_content(state: Any) -> bool:
-    """Return whether nested dicts hold a tensor or a value other than None."""
-    return any(map(has_content, state.values())) if isinstance(state, dict) else state is not None
-
-
-def unpack_state(tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """Return the nested dicts that pack_state has packed."""
-    leaves = {name: value for name, value in tensors.items() if name != VALUES}
-    if VALUES in tensors:
-        leaves |= json.loads(bytes(tensors[VALUES].numpy()).decode())
-    state: dict[str, Any] = {}
-    for path, value in leaves.items():
-        *folders, name = path.split("/")
-        home = state
-        for folder in folders:
-            home = home.setdefault(folder, {})
-        home[name] = value
-    return state
 
 
 def restore_nan(value):

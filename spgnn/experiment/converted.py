@@ -38,4 +38,4 @@ def save_run(folder: str | Path, model: torch.nn.Module, graph: str, multilabel:
     write_text(folder / "config.toml", "".join(given))
     task: Task = "labels" if multilabel else "classes" if getattr(model, "units", None) is None else "numbers"
     manifest = {"val": None, "test": None, "metric": SCORES[task][0], "task": task, "model": asdict(spec)}
-    save_checkpoint(folder / "checkpoints", 0, {WEIGHTS: to_bytes(model.state_dict())}, manifest)
+    save_checkpoint(folder / "checkpoints", 0, {WEIGHTS: lambda: to_bytes(model.state_dict())}, manifest)

@@ -1,4 +1,4 @@
-"""Fingerprints of a distributed graph: of its data, whatever the ranks, and of its distribution.
+"""Fingerprints of the data of a distributed graph, whatever the ranks.
 
 Shapes: n own rows, F features.
 """
@@ -15,7 +15,6 @@ import scipy.sparse as sp
 import torch
 
 from ..config.names import Task
-from ..dist.consistency import digest
 from ..distgraph import DistGraph, Parts
 from ..distgraph.merged_parts import parts_digest
 from ..distgraph.tensors import features
@@ -100,9 +99,7 @@ def facts_of_any_parts(graph: Graph, split: str, seed: int, dtype: str) -> dict[
 
 def check_graph(path: Path, made_on: dict[str, Any], facts: dict[str, Any], fix: str = FIX) -> None:
     """Raise CheckpointError unless a checkpoint was made on a graph of these facts; fix: what to do then."""
-    # The first checkpoints of format 2 do not have all.
-    known = {name: facts.get(name) for name in ("edges", "fingerprint")} | made_on
-    names = [name for name in facts if known.get(name) != facts[name]]
+    names = [name for name in facts if made_on.get(name) != facts[name]]
     if names:
         what = {"fingerprint": "fingerprint of features, labels and split"} if names == ["fingerprint"] else {}
         differ = ", ".join(f"{what.get(name, name)} {made_on.get(name)}, here {facts[name]}" for name in names)
@@ -117,20 +114,6 @@ def check_parts(path: Path, made_on: dict[str, Any], facts: dict[str, Any]) -> N
             f"{path} was trained on other parts (k and owners {before}, here {here}), on which averaging depends; "
             "give the same --partition"
         )
-
-
-def layout_facts(dgraph: DistGraph) -> dict[str, Any]:
-    """Return ranks, scheme, wires and a digest of who has which rows in which order; see Step.layout. Collective."""
-    A = dgraph.A
-    mine = digest(A.node_n, A.blocks.index.ghost_g, A.blocks.A_oo.indptr, A.blocks.A_og.indptr)
-    ranks = "".join(dgraph.comm.all_gather_json(mine))
-    return {
-        "ranks": dgraph.comm.size,
-        "replication": dgraph.replication,
-        "scheme": dgraph.scheme,
-        "wires": [wire.name for wire in A.layout.wires],
-        "rows": digest(np.frombuffer(ranks.encode(), np.uint8)),
-    }
 
 
 def _graph_facts(sizes: tuple[int, int, int, int], sums: np.ndarray) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def _write_weights(home: Path, result: PersonalResult, spec: ModelSpec) -> None:
             "metric": "micro_f1",
             "model": asdict(spec),
         }
-        save_checkpoint(home / f"part-{p:05d}", part["best"], {WEIGHTS: to_bytes(weights)}, facts)
+        save_checkpoint(home / f"part-{p:05d}", part["best"], {WEIGHTS: partial(to_bytes, weights)}, facts)
 
 
 def _scores(by_split: dict[str, dict[str, float]]) -> dict[str, float]:

@@ -66,7 +66,7 @@ class KeptRun:
         state, manifest = load_checkpoint(best)
         if not isinstance(graph, str):
             raise CheckpointError(f"{path}: graph = {graph!r}; expected a name or path")
-        spec = model_spec(best, manifest, config)
+        spec = model_spec(best, manifest)
         task, metric = manifest.get("task", "classes"), manifest.get("metric", "accuracy")
         return cls(folder, config, graph, state, spec, task, metric)
 

@@ -21,14 +21,12 @@ from .checkpoint import (
     read_bytes,
     read_manifest,
     restore_nan,
-    step_file,
     to_tensors,
-    unpack_state,
 )
 
 Say = Callable[[str], Any] | None
 Found = tuple[Path, dict]  # folder and manifest of a checkpoint
-KEYS = {int: "epoch", dict: "history files graph options layout"}  # of a checkpoint with which a training continues
+KEYS = {dict: "history graph options"}  # of a checkpoint with which a training continues
 
 
 @contextmanager
@@ -93,7 +91,7 @@ def newest_whole(folder: Path, say: Say = None) -> Found | None:
 
 
 def read_state(path: Path, manifest: dict) -> dict[str, Any]:
-    """Return the state_dict of a Trainer, but for the state of a rank. Raises: CheckpointError naming the file."""
+    """Return the state_dict of a Trainer. Raises: CheckpointError naming the file."""
     tensors = lambda name: to_tensors(read_bytes(path / name, manifest), path / name)
     model = tensors(WEIGHTS)
     lines = read_bytes(path / HISTORY, manifest).decode().splitlines()
@@ -114,9 +112,3 @@ def _record(record: dict) -> dict:
     if record["train"] is None:  # not scored
         return record
     return record | {name: restore_nan(record[name]) for name in ("val", "test")}
-
-
-def read_step(path: Path, manifest: dict, rank: int) -> dict[str, Any]:
-    """Return the state of one rank. Raises: CheckpointError naming the file."""
-    name = step_file(rank)
-    return unpack_state(to_tensors(read_bytes(path / name, manifest), path / name))

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +18,18 @@ from ..config import check_unchanged, fixed_options
 from ..errors import UsageError, agree, together
 from ..layers.registry import ModelSpec
 from ..training.trainer import Trainer
-from .checkpoint import BEST, HISTORY, OPTIMIZER, WEIGHTS, finite, has_content, pack_state, step_file, to_bytes
-from .checkpoint_writer import CheckpointWriter, Files, Writing, write_files
-from .fingerprint import check_graph, check_parts, graph_facts, layout_facts, parts_facts
+from .checkpoint import BEST, HISTORY, OPTIMIZER, WEIGHTS, Files, finite, to_bytes
+from .checkpoint_writer import CheckpointWriter, Writing
+from .fingerprint import check_graph, check_parts, graph_facts, parts_facts
 from .folder import RunFolder
-from .restoring import Found, Say, as_described, read_state, read_step, share_newest
+from .restoring import Found, Say, as_described, read_state, share_newest
 from .stopping import StopSignals, stopped
 
 
 class Checkpoints:
     """The checkpoints of a training: the two newest, and the weights of the best epoch.
 
-    Args: folder   that all ranks see where a rank has a state of its own, such as residuals of lossy wires; rank 0
-                   writes the rest.
+    Args: folder   that all ranks see; rank 0 writes it.
           trainer  before trainer.release_input().
           every_s  seconds between two; 0: after every epoch, but for those in which the one before is still written.
           model    what rebuilds the model without its own code; None for a custom one.
@@ -53,14 +53,12 @@ class Checkpoints:
             "task": trainer.steps.scorer.task,
             "options": fixed_options(trainer.config),
             "graph": graph_facts(trainer.dgraph) if parts is None else parts_facts(parts),
-            "layout": layout_facts(trainer.dgraph) | trainer.steps.layout,
             "versions": {"spgnn": __version__, "torch": torch.__version__},
         }
         self.epoch = -1  # of the newest checkpoint that was begun
         self._saved_at = time.monotonic()
         self._lines: list[bytes] = []
-        self._job: Writing | None = None
-        self._is_shared = False  # several ranks write the checkpoint that was begun
+        self._job: Writing | None = None  # of rank 0
 
     @classmethod
     def of_run(cls, trainer: Trainer, spec: ModelSpec, folder: RunFolder | None) -> Checkpoints:
@@ -84,24 +82,21 @@ class Checkpoints:
         stop, is_due, is_busy, has_failed = map(int, flags)
         if has_failed:
             self._agree()
-        if not is_busy and self._is_shared:
-            self._seal()
-        elif is_due and not is_busy:
+        if is_due and not is_busy:
             self._begin()
         return stop
 
     def close(self) -> None:
         """Write the state after the last epoch, unless it is there, and wait until it is."""
-        self._drain()
+        self._agree()
         if self.trainer.epoch != self.epoch:
             self._begin()
-            self._drain()
+            self._agree()
 
     def abandon(self) -> None:
-        """Wait for the thread of this rank, and remove a checkpoint that other ranks have not ended. Not collective."""
+        """Wait for the thread of this rank. Not collective."""
         if self._job is not None:
             self._job.wait()
-        self.writer.discard()
 
     def restore(self, found: Found | None = None, say: Say = None) -> bool:
         """Give the trainer the state of a checkpoint, and return whether there was one.
@@ -125,15 +120,6 @@ class Checkpoints:
                 "spgnn.train(model, dgraph, out=DIR, resume=True) with the same ones"
             )
         state = together(self.comm, described(read_state), path, manifest)
-        state["step"] = self.trainer.steps.state_dict()
-        if any(name.startswith("step-") for name in manifest["files"]):
-            if manifest["layout"] == self.facts["layout"]:
-                state["step"] = together(self.comm, described(read_step), path, manifest, self.comm.rank)
-            else:
-                lost = together(self.comm, described(self._take_over), path, manifest)
-                state["step"] = self.trainer.steps.state_dict()
-                if lost and say is not None and self.comm.rank == 0:
-                    say(f"spgnn: other ranks, parts or wires than before: {lost}")
         together(self.comm, described(self.trainer.load_state_dict), state)
         self.epoch, self.writer.whole, self._lines = self.trainer.epoch, [self.trainer.epoch], []
         self._saved_at = time.monotonic()
@@ -145,32 +131,14 @@ class Checkpoints:
             self._lines.append(json.dumps(finite(record)).encode() + b"\n")
         return self._lines
 
-    def _take_over(self, path: Path, manifest: dict) -> str:
-        """Give the Step the states of all ranks of another layout, each read when it is requested; return what is lost."""
-        ranks = sorted(int(name[5:9]) for name in manifest["files"] if name.startswith("step-"))
-        return self.trainer.steps.take_over(read_step(path, manifest, rank) for rank in ranks)
-
     def _begin(self) -> None:
-        """Copy the state of this rank and start to write it. Collective."""
-        trainer, is_root = self.trainer, self.comm.rank == 0
-        state = trainer.state_dict() if is_root else {"step": trainer.steps.state_dict()}
-        is_filled = has_content(state["step"])
-        step = pack_state(state.pop("step"))
-        has_step = self.comm.all_gather_json(is_filled)
-        self._is_shared = any(has_step[1:])
-        self._job, self.epoch, self._saved_at = None, trainer.epoch, time.monotonic()
-        files, manifest = self._content(state) if is_root else ({}, {})
-        if any(has_step):
-            files = {**files, step_file(self.comm.rank): lambda: to_bytes(step)}
-        opened = together(self.comm, self.writer.open, self.epoch, manifest, root=0)
-        if self._is_shared:
-            folder = Path(self.comm.all_gather_json(str(opened))[0])
-            self._job = Writing(lambda: write_files(folder, files))
-        elif is_root:
-            self._job = Writing(lambda: self.writer.seal(write_files(opened, files)))
+        """Copy the state, and start to write it, on rank 0."""
+        self.epoch, self._saved_at = self.trainer.epoch, time.monotonic()
+        if self.comm.rank == 0:
+            self._job = Writing(partial(self.writer.write, self.epoch, *self._content(self.trainer.state_dict())))
 
     def _content(self, state: dict[str, Any]) -> tuple[Files, dict]:
-        """Return the files of a checkpoint and its manifest, but for what only this rank has."""
+        """Return the files of a checkpoint and its manifest."""
         history, lines = state["history"], b"".join(self.lines())
         records = history.pop("records")
         last = records[-1] if records else {}
@@ -186,31 +154,10 @@ class Checkpoints:
             "metric": history["metric"], **self.facts, "history": history, "unscored": state["unscored"],
         }  # fmt: skip
 
-    def _seal(self) -> None:
-        """Make the files of all ranks a checkpoint. Collective."""
-        entries: dict[str, dict] = {}
-        for theirs in self.comm.all_gather_json(self._job.result):
-            entries |= theirs
-        self._is_shared, self._job = False, None
-        if self.comm.rank == 0:
-            self._job = Writing(lambda: self.writer.seal(entries))
-
-    def _drain(self) -> None:
-        """Wait until the checkpoint that was begun is there. Collective."""
-        self._agree()
-        if self._is_shared:
-            self._seal()
-            self._agree()
-
     def _agree(self) -> None:
-        """Wait for the threads; raise on all ranks where one has failed. Collective."""
-        if self._job is not None:
-            self._job.wait()
-        try:
-            agree(self.comm, None if self._job is None else self._job.error)
-        except Exception:
-            self.writer.discard()  # what is half written takes room on a full disk
-            raise
+        """Wait for the thread; raise on all ranks where it has failed. Collective."""
+        self.abandon()
+        agree(self.comm, None if self._job is None else self._job.error)
 
 
 class Log:

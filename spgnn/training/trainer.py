@@ -200,12 +200,12 @@ class Trainer:
     def state_dict(self) -> dict[str, Any]:
         """Return all that `fit` needs to go on after the last epoch, bit for bit on as many ranks and threads.
 
-        {model, optimizer, best: tensors by name; step: of this rank alone; epoch; history; unscored}, nested dicts of
-        tensors and JSON values, NaN among them. Copies; not collective.
+        {model, optimizer, best: tensors by name; epoch; history; unscored}, nested dicts of tensors and JSON values, NaN
+        among them. Copies; the same on all ranks but for seconds; not collective.
         """
         return {
             "model": deepcopy(self.last_state), "optimizer": self.steps.optimizer.state_dict(),
-            "best": deepcopy(self.best_state), "step": self.steps.state_dict(), "epoch": self.epoch,
+            "best": deepcopy(self.best_state), "epoch": self.epoch,
             "history": self.history.state_dict(), "unscored": self._unscored and dict(self._unscored),
         }  # fmt: skip
 
@@ -219,7 +219,6 @@ class Trainer:
         except RuntimeError as error:
             raise CheckpointError(f"the weights of the state do not fit the model: {error}") from None
         self.steps.optimizer.load_state_dict(state["optimizer"])
-        self.steps.load_state_dict(state["step"])
         self.epoch, self.history = state["epoch"], History.of_state(state["history"])
         self.steps.optimizer.replay(self.epoch, [monitored(r) for r in self.history.records if is_scored(r)])
         self._kept.restore(state["best"])

@@ -15,7 +15,7 @@ from spgnn.config import MAY_CHANGE, RUN_FILES, TrainConfig, read_toml
 from spgnn.data import load_graph
 from spgnn.dist import SelfCommunicator, run_threads
 from spgnn.errors import CheckpointError, UsageError
-from spgnn.experiment import checkpoint_writer, resume, run, saving
+from spgnn.experiment import checkpoint, checkpoint_writer, resume, run, saving
 from spgnn.experiment.checkpoint import best_checkpoint, list_checkpoints, load_checkpoint, read_manifest
 from spgnn.partition import part_graph, save_partition
 
@@ -238,8 +238,8 @@ def test_two_whole_checkpoints_and_the_best_are_kept(tmp_path):
 
 def test_a_checkpoint_is_written_while_the_next_epochs_compute(tmp_path, monkeypatch):
     monkeypatch.setattr(saving, "Writing", checkpoint_writer.Writing)
-    may_write, write = threading.Event(), saving.write_files
-    monkeypatch.setattr(saving, "write_files", lambda *args: may_write.wait(60) and write(*args))
+    may_write, write = threading.Event(), checkpoint_writer.save_checkpoint
+    monkeypatch.setattr(checkpoint_writer, "save_checkpoint", lambda *args: may_write.wait(60) and write(*args))
 
     def report(record):
         if record["epoch"] == 4:  # three epochs after the first checkpoint was begun
@@ -252,9 +252,9 @@ def test_a_checkpoint_is_written_while_the_next_epochs_compute(tmp_path, monkeyp
 
 @parallel([1, 3], mpi=[])
 def test_a_checkpoint_that_cannot_be_written_ends_all_ranks_and_leaves_the_one_before(comm, tmp_path, monkeypatch):
-    write = checkpoint_writer.write_bytes
+    write = checkpoint.write_bytes
     monkeypatch.setattr(
-        checkpoint_writer,
+        checkpoint,
         "write_bytes",
         lambda path, content: write(path, content) if "3.new" not in path.parent.name else full(path),
     )

@@ -279,8 +279,7 @@ def test_a_training_goes_on_bitwise_on_as_many_ranks_and_alike_on_others(comm, n
         alone = make(SelfCommunicator())
         alone.fit(lambda record: states.update({record["epoch"]: alone.state_dict()}))
         again = make(comm)
-        again.steps.take_over([states[2]["step"]])
-        again.load_state_dict(states[2] | {"step": again.steps.state_dict()})
+        again.load_state_dict(states[2])
         np.testing.assert_allclose(losses(again), expected, atol=1e-10)
 
 

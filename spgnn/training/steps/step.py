@@ -5,7 +5,7 @@ Shapes: n own rows, C classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -50,14 +50,14 @@ class Scorer(Protocol):
 class Step(Protocol):
     """Computes gradients on one source of rows and moves the weights of a model by them.
 
-    A class that inherits it needs optimizer, scorer and run; the rest has defaults.
+    A class that inherits it needs optimizer, scorer and run; the rest has defaults. It has no state from one run to the
+    next but weights and optimizer, which are the same on all ranks: checkpoints hold nothing else.
 
     optimizer     moves the weights; the same state on all ranks.
     scorer        evaluates the model.
     interval      epochs of one run: 1, or more where ranks train alone between two exchanges. Runs end at its multiples.
     gives_logits  before it moves the weights, a run hands on_logits the logits that an evaluation of them would give.
     measured      keys and values that the last run adds to the record of its epoch.
-    layout        JSON values on which the state of a rank depends, besides ranks, parts, scheme and wires.
     parts         whose weights are averaged; None: a model is trained on one graph.
     """
 
@@ -66,7 +66,6 @@ class Step(Protocol):
     interval: int = 1
     gives_logits: bool = False
     measured: dict[str, Any] = {}
-    layout: dict[str, Any] = {}
     parts: Parts | None = None
 
     def run(self, first: int, last: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float | None:
@@ -96,21 +95,6 @@ class Step(Protocol):
 
     def close(self) -> None:
         """End what runs beside training, such as threads that draw ahead; a later run starts it again."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state of this rank after the last whole run, without weights and optimizer.
-
-        Copies of tensors and JSON values, in nested dicts with keys of text without "/". There is no generator state:
-        random numbers depend on seed and epoch.
-        """
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a state_dict of this rank, in the same layout."""
-
-    def take_over(self, states: Iterable[dict[str, Any]]) -> str:
-        """Continue from the state_dicts of all ranks of another layout, and return what is lost, for a message."""
-        return ""
 
 
 class WrappedStep:

@@ -102,7 +102,7 @@ LIBRARY = Unit(
 )
 BUILT = [f"-DSPGNN_BUILT={sum(1 << isa for isa in ISAS)}"]
 EXTENSIONS = {
-    "spmm.kernels._kernels": units("spmm/kernels", "products+dense+gemm:9 edges:5", "-O2", "-fopenmp", *BUILT)
+    "spmm.kernels._kernels": units("spmm/kernels", "module+products+dense+gemm:9 edges:5", "-O2", "-fopenmp", *BUILT)
     + loops(),
     "samplers._samplers": units(
         "samplers", "draws+frontier:4 samplers+induce+operators+blocks:7", "-O3", *REPEATABLE[1:]

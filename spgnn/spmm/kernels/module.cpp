@@ -23,5 +23,7 @@ NB_MODULE(_kernels, m) {
             return names;
         },
         "Instruction sets that this processor and this build have, the last is the one used.");
-    m.def("wanted_isa", [] { return spgnn::NAMES[spgnn::wanted_isa()]; }, "The best that this processor has and SPGNN_ISA allows.");
+    m.def(
+        "wanted_isa", [] { return spgnn::NAMES[spgnn::wanted_isa()]; },
+        "The best that this processor has and SPGNN_ISA allows.");
 }

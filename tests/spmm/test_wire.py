@@ -49,7 +49,7 @@ def test_all_numbers_of_a_format_and_those_between_are_rounded_as_torch_does(isa
     if name == "float16":  # what is finite stays finite
         expected = np.clip(expected, -65504, 65504)
     sent, back = np.empty((1, 2 * len(between)), np.uint8), np.empty((1, len(between)), np.float32)
-    _kernels.encode(name, between[None], sent, threads=1, isa=isa)
+    _kernels.encode(name, between[None], sent, 1, isa)
     _kernels.decode(name, sent, back, 1, isa)
     np.testing.assert_array_equal(back[0], expected)
 

@@ -136,7 +136,7 @@ class HostKernels(HostAttention, HostEdges, TorchDense):
 
     def encode(self, name: str, X_nF, out_nB, threads: int = 0) -> None:
         """Encode rows; see Wire.encode."""
-        _kernels.encode(name, array_of(X_nF), out_nB.numpy(), threads=threads)
+        _kernels.encode(name, array_of(X_nF), out_nB.numpy(), threads)
 
     def decode(self, name: str, bytes_nB, out_nF, threads: int = 0) -> None:
         """Decode received rows; see Wire.decode."""

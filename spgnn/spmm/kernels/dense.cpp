@@ -151,45 +151,36 @@ void define_compute(nb::module_& m) {
 // Rows packed for the wire and unpacked.
 
 Format format_of(const std::string& name) {
-    require(name == "bfloat16" || name == "float16" || name == "int8", "wire: the format is bfloat16, float16 or int8");
-    return name == "bfloat16" ? BFLOAT16 : name == "float16" ? HALF : INT8;
+    require(name == "bfloat16" || name == "float16", "wire: the format is bfloat16 or float16");
+    return name == "bfloat16" ? BFLOAT16 : HALF;
 }
 
 template <class S>
-void check(const Array<S>& X, const Array<uint8_t>& bytes, Format format) {
+void check(const Array<S>& X, const Array<uint8_t>& bytes) {
     require(X.ndim() == 2 && bytes.ndim() == 2 && X.shape(0) == bytes.shape(0),
             "wire: a row of bytes for each row of numbers");
-    require(bytes.shape(1) == (format == INT8 ? X.shape(1) + 4 : 2 * X.shape(1)),
-            "wire: rows of 2 bytes a number, int8: 1 and a scale of 4");
+    require(bytes.shape(1) == 2 * X.shape(1), "wire: rows of 2 bytes a number");
 }
 
 template <class S>
-void encode(const std::string& name, const Array<S>& X, Array<uint8_t>& out, const Given& residual, int threads,
-            const std::string& isa_name) {
+void encode(const std::string& name, const Array<S>& X, Array<uint8_t>& out, int threads, const std::string& isa_name) {
     const Format format = format_of(name);
-    check(X, out, format);
-    Array<float> kept;
-    if (!residual.is_none()) {
-        require(kept.take(residual), "wire: the residual must be row-major and float32");
-        require(kept.ndim() == 2 && kept.shape(0) == X.shape(0) && kept.shape(1) == X.shape(1),
-                "wire: the residual must have the shape of the rows");
-    }
+    check(X, out);
     const int64_t n = X.shape(0), F = X.shape(1);
     const S* x = X.data();
-    float* r = residual.is_none() ? nullptr : kept.mutable_data();
     uint8_t* o = out.mutable_data();
     const int isa = chosen_isa(isa_name);
     threads = chosen_threads(threads);
     nb::gil_scoped_release unlocked;
     over_chunks(even(n, rows_a_chunk(F)), threads,
-                [&](int64_t begin, int64_t end, int64_t) { ON(isa, encode_rows(format, x, r, o, begin, end, F)); });
+                [&](int64_t begin, int64_t end, int64_t) { ON(isa, encode_rows(format, x, o, begin, end, F)); });
 }
 
 template <class S>
 void decode(const std::string& name, const Array<uint8_t>& bytes, Array<S>& out, int threads,
             const std::string& isa_name) {
     const Format format = format_of(name);
-    check(out, bytes, format);
+    check(out, bytes);
     const int64_t n = out.shape(0), F = out.shape(1);
     const uint8_t* b = bytes.data();
     S* o = out.mutable_data();
@@ -202,8 +193,8 @@ void decode(const std::string& name, const Array<uint8_t>& bytes, Array<S>& out,
 
 template <class S>
 void define_wire_of(nb::module_& m) {
-    m.def("encode", &encode<S>, nb::arg("format"), nb::arg("X"), nb::arg("out"), nb::arg("residual") = nb::none(),
-          nb::arg("threads") = 0, nb::arg("isa") = "");
+    m.def("encode", &encode<S>, nb::arg("format"), nb::arg("X"), nb::arg("out"), nb::arg("threads") = 0,
+          nb::arg("isa") = "");
     m.def("decode", &decode<S>, nb::arg("format"), nb::arg("bytes"), nb::arg("out"), nb::arg("threads") = 0,
           nb::arg("isa") = "");
 }

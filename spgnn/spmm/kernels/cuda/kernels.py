@@ -190,7 +190,7 @@ class CudaKernels(CudaEdges, TorchDense):
     def encode(self, name: str, X_nF, out_nB, threads: int = 0) -> None:
         """Write rows as they travel; see Wire.encode."""
         n, F = X_nF.shape
-        args = (pointer(X_nF), pointer(None), pointer(out_nB), np.int32(FORMATS[name]), np.int64(n), np.int32(F))
+        args = (pointer(X_nF), pointer(out_nB), np.int32(FORMATS[name]), np.int64(n), np.int32(F))
         self._over_rows("wire", f"encode<{NAMES[X_nF.dtype]}>", n, WARP, args)
 
     def decode(self, name: str, bytes_nB, out_nF, threads: int = 0) -> None:

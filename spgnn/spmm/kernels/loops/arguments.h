@@ -82,7 +82,7 @@ struct Tiled {
 enum Act { NO_ACT, RELU, ELU };
 
 // How rows travel.
-enum Format { BFLOAT16, HALF, INT8 };
+enum Format { BFLOAT16, HALF };
 
 // The nonzeros of a matrix. Shapes from here on: n rows, c columns, K heads of width D, column d K + h.
 struct Pattern {

@@ -42,7 +42,7 @@ void add_segments(const T* parts, int64_t segments, int64_t k, int64_t m, T* out
 
 // wire.h
 template <class S>
-void encode_rows(Format format, const S* X, float* residual, uint8_t* out, int64_t begin, int64_t end, int64_t F);
+void encode_rows(Format format, const S* X, uint8_t* out, int64_t begin, int64_t end, int64_t F);
 template <class S>
 void decode_rows(Format format, const uint8_t* rows, S* out, int64_t begin, int64_t end, int64_t F);
 

@@ -15,7 +15,7 @@ template void finish_rows(const bfloat16*, float*, const float*, int, int64_t, i
     template void mask_rows(const S*, const S*, S*, double*, int, int64_t, int64_t, int64_t);                         \
     template void drop_rows(const S*, S*, const int64_t*, uint64_t, uint32_t, Compute<S>::type, int64_t, int64_t,     \
                             int64_t);                                                                                 \
-    template void encode_rows(Format, const S*, float*, uint8_t*, int64_t, int64_t, int64_t);                         \
+    template void encode_rows(Format, const S*, uint8_t*, int64_t, int64_t, int64_t);                                 \
     template void decode_rows(Format, const uint8_t*, S*, int64_t, int64_t, int64_t);                                 \
     template void maximum_rows(const Pattern&, const S*, const int32_t*, S*, int32_t*, int64_t, int64_t, bool, bool,  \
                                int64_t, int64_t);                                                                     \

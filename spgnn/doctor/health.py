@@ -195,7 +195,7 @@ def check_device(comm: Communicator, driver=None) -> Check:
         "device",
         state,
         found,
-        "SPGNN_SPMM=cusparse replaces the kernels that fail; see docs/performance.md" if state == "fail" else "",
+        "use --device cpu; see docs/performance.md" if state == "fail" else "",
     )
 
 

@@ -123,18 +123,6 @@ def test_spmm_equals_float64_on_real_graphs(kernels, data_dir, path, dtype):
 
 
 @on_device
-@pytest.mark.parametrize("dtype", [F32, F64, BF16])
-def test_cusparse_gives_the_same_product(kernels, dtype):
-    from spgnn.spmm.kernels.cuda.vendor import CusparseKernels
-
-    A, X = LocalCSR(matrix(), dtype), torch.randn(1400, 64).to(kernels.device, dtype)
-    (got, _), (expected, _) = (poisoned(kernels, len(LENGTHS), 64, dtype) for _ in range(2))
-    CusparseKernels(kernels.device, kernels.launcher).spmm(A, X, got, relu=True)
-    kernels.spmm(A, X, expected, relu=True)
-    assert difference(got, expected.double().cpu().numpy()) <= TOLERANCE[dtype]
-
-
-@on_device
 def test_kernels_run_on_torchs_current_stream(kernels):
     A, X = LocalCSR(spgnn.load_graph("rmat:scale=14,degree=16").A), torch.randn(1 << 14, 128, device=kernels.device)
     expected, out = torch.empty(2, 1 << 14, 128, device=kernels.device)

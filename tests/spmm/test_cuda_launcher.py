@@ -13,12 +13,11 @@ import torch
 from emulated_cuda import PASSES
 from pairs import full_beyond
 
-from spgnn.errors import ResourceError, UsageError
+from spgnn.errors import ResourceError
 from spgnn.spmm.kernels import backend
 from spgnn.spmm.kernels.cpu import HostKernels
 from spgnn.spmm.kernels.cuda.kernels import CudaKernels
 from spgnn.spmm.kernels.cuda.launcher import OPTIONS, CupyLauncher, source_text
-from spgnn.spmm.kernels.cuda.vendor import CusparseKernels
 from spgnn.spmm.kernels.cuda.work_items import LONG, LONGEST, SHORT, common_pack, launches, row_plan, tiling
 
 # Whole packs of each type with most packs per lane, few lanes on several nonzeros, and mixed types.
@@ -95,33 +94,17 @@ def test_a_kernel_is_compiled_once_and_launched_on_torchs_stream_of_its_device(c
 
 @pytest.mark.parametrize("name, why", [("wrong", "no such template"), ("header", "Failed to find CUDA headers")])
 def test_a_source_that_does_not_compile_is_one_line_with_the_way_out(cupy, name, why):
-    with pytest.raises(ResourceError, match=f"dense.cu: {name}<int> does not compile: {why}; SPGNN_SPMM=cusparse"):
+    with pytest.raises(
+        ResourceError,
+        match=f"dense.cu: {name}<int> does not compile: {why}; see docs/performance.md, or use --device cpu",
+    ):
         CupyLauncher(torch.device("cuda", 0)).launch("dense", f"{name}<int>", (1, 1), (1, 1), ())
 
 
-def test_cusparse_keeps_what_does_not_change_and_no_weights_that_are_drawn_anew():
-    kernels = CusparseKernels(torch.device("cpu"), None)
-    indptr, indices = np.array([0, 2, 3]), np.array([0, 1, 1], np.int32)
-    block = lambda weights, nnz=3: SimpleNamespace(indptr=indptr, indices=indices, weights=weights, nnz=nnz)
-    for A in (block(np.ones(3, np.float32)), block(None)):
-        assert kernels._values(A, torch.float64) is kernels._values(A, torch.float64)
-        assert kernels._indices(A)[1].dtype == torch.int32 and kernels._indices(A) is kernels._indices(A)
-    kept = len(kernels._made)
-    for epoch in range(3):
-        assert kernels._values(block(torch.full((3,), float(epoch))), torch.float64).tolist() == [epoch] * 3
-    assert len(kernels._made) == kept
-    assert [part.dtype for part in kernels._indices(block(None, 2**31))] == [torch.int64] * 2
-
-
-def test_the_kernels_of_a_device_are_chosen_by_name(cupy, monkeypatch):
+def test_a_device_has_its_kernels_and_keeps_them(cupy):
     backend._of_device.cache_clear()
-    monkeypatch.setenv("SPGNN_SPMM", "cusparse")
     chosen = backend.kernels_on(torch.device("cuda", 5))
-    assert type(chosen).__name__ == "CusparseKernels" and backend.kernels_on(torch.device("cuda", 5)) is chosen
-    backend._of_device.cache_clear()
-    monkeypatch.setenv("SPGNN_SPMM", "cusparce")
-    with pytest.raises(UsageError, match="did you mean 'cusparse'"):
-        backend.kernels_on(torch.device("cuda", 5))
+    assert type(chosen) is CudaKernels and backend.kernels_on(torch.device("cuda", 5)) is chosen
     assert backend.kernels_on(torch.device("cpu")) is backend.HOST
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import functools
-import os
 from typing import TYPE_CHECKING
 
 import torch
 
-from ...errors import UsageError, nearest
 from .buffers import sum_dtype
 from .cpu import HostKernels
 from .edge_kernels import NullEdges
@@ -74,10 +72,5 @@ def kernels_on(device: torch.device) -> HostKernels | CudaKernels | NullKernels:
 def _of_device(device: torch.device) -> CudaKernels:
     from .cuda import CudaKernels
     from .cuda.launcher import CupyLauncher
-    from .cuda.vendor import CusparseKernels
 
-    known = {"own": CudaKernels, "cusparse": CusparseKernels}
-    name = os.environ.get("SPGNN_SPMM", "own")
-    if name not in known:
-        raise UsageError(f"SPGNN_SPMM = {name!r} is not known{nearest(name, known)}")
-    return known[name](device, CupyLauncher(device))
+    return CudaKernels(device, CupyLauncher(device))

@@ -59,7 +59,7 @@ class CupyLauncher:
             RuntimeError,
         ) as error:  # RuntimeError: CuPy finds no header of CUDA, which it looks for in any case
             raise ResourceError(
-                f"{source}.cu: {name} does not compile: {str(error).splitlines()[0]}; SPGNN_SPMM=cusparse goes without, see docs/performance.md"
+                f"{source}.cu: {name} does not compile: {str(error).splitlines()[0]}; see docs/performance.md, or use --device cpu"
             ) from error
         return self._functions[name]
 

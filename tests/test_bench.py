@@ -64,10 +64,3 @@ def test_cosines_and_norms_are_those_of_hand():
     found = script("bench/gradients").summary(np.array([[3.0, 0.0], [0.0, 4.0]]), np.array([0.0, 2.0]))
     expected = {"cosine": 0.5, "deviation": 0.5, "norm": 1.75, "mean_cosine": 0.8, "mean_norm": 1.25}
     assert found == pytest.approx(expected, rel=1e-12)
-
-
-def test_memory_that_grows_is_found(monkeypatch, capsys):
-    module = script("bench/sampled_memory")
-    for held, code in (([100] * 10, 0), ([100 * i for i in range(10)], 1)):
-        monkeypatch.setattr(module, "measured", lambda args: (held, [(1, 2)] * 10))
-        assert printed(module, monkeypatch, capsys, "--steps", "20", "--slack", "100")[0] == code

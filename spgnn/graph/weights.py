@@ -42,8 +42,9 @@ def bad_weight(
     """
     data = A.data[:1] if A.data.strides == (0,) else A.data  # one number for all
     for e in (data.argmin(), data.argmax()) if len(data) else ():
-        if not 0 <= data[e] <= LARGEST:
+        weight = float(data[e])
+        if not 0 <= weight <= LARGEST:
             row, column = int(np.searchsorted(A.indptr, e, side="right")) - 1, int(A.indices[e])
             ids = (row if row_n is None else row_n[row]), (column if column_m is None else column_m[column])
-            return BadWeight(float(data[e]), *map(int, ids))
+            return BadWeight(weight, *map(int, ids))
     return None

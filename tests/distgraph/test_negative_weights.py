@@ -57,6 +57,7 @@ def test_a_negative_weight_is_refused_by_edge_on_all_ranks(comm, how):
 
 
 @parallel([1, 3], mpi=[])
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("how", ["none", "loops"])
 def test_negative_weights_are_exact_where_no_sum_is_divided_by(comm, how):
     graph = signed()

@@ -1,14 +1,10 @@
 """Scripts of runs/bench and runs/analysis: their numbers follow from one another and from spgnn's own."""
 
 import json
-import subprocess
 
 import numpy as np
 import pytest
-from scripts import RUNS, printed, script
-
-import spgnn
-from spgnn.report.study_report import read_study, study_page
+from scripts import printed, script
 
 
 @pytest.mark.slow
@@ -21,28 +17,6 @@ def test_each_idea_sends_what_its_widths_say(monkeypatch, capsys):
     assert ideas[:3] == [row * 4 * 16, row * 2 * 16, 4 * record["cover"] * 2 * 16]
     assert ideas[3:] == [ideas[2] // 2, record["cover"] * 2 * 20]
     assert record["cover"] < record["columns"]
-
-
-@pytest.mark.slow
-def test_volumes_are_those_of_measure_and_a_page_is_made_of_them(tmp_path, python):
-    pytest.importorskip("matplotlib")
-    name, volumes = "sbm:n=120,classes=3,seed=1", [python, RUNS / "analysis" / "volumes"]
-    argv = [*volumes, name, *"-k 2,4 --method metis,spring --width 300 --json".split()]
-    text = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
-    (tmp_path / "study.jsonl").write_text(text)
-    lines = read_study(tmp_path / "study.jsonl")
-    assert lines == [json.loads(line) for line in text.splitlines()] and len(lines) == 8
-    graph = spgnn.load_graph(name)
-    for line in lines:
-        part = spgnn.part_graph(graph, line["k"], line["method"])
-        report = spgnn.measure(graph, part, line["scheme"], (16, 128, 3)).to_dict() | {"seconds": line["seconds"]}
-        assert report == {key: line[key] for key in report}
-        assert line["total_mb"] == pytest.approx(report["total_rows"] * 300 * 4 / 1e6)
-    page = study_page(lines)
-    assert page.pictures == 2 and f"volumes {name}" in page.html().replace("&#x27;", "")
-    argv = [*volumes, name, "-k", "2", "--replication", "1,2"]
-    tables = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=tmp_path).stdout.strip().split("\n\n")
-    assert len(tables) == 2 and max(map(len, tables[1].splitlines())) <= 80
 
 
 @pytest.mark.slow

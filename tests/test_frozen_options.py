@@ -56,7 +56,7 @@ FROZEN = {
     """,
     "verify": f"ranks replication seed {MODEL.removesuffix(' dtype')} format features labels edges feature_norm operator",
     "predict": "graph out proba embeddings evaluation memory scratch",
-    "report": "k out pictures",
+    "report": "out pictures",
     "compare": "out",
     "info": "format features labels split",
     "check": "format features labels split",

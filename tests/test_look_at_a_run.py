@@ -17,7 +17,7 @@ LINES = [line for block in re.findall(r"```sh\n(.*?)```", PAGES, re.S) for line 
 @pytest.mark.mpi
 def test_the_commands_run_and_write_the_files_that_are_named(tmp_path):
     pytest.importorskip("matplotlib")
-    assert len(LINES) == 9
+    assert len(LINES) == 6
     for line in LINES:
         command, _, named = line.partition("#")
         command = command.replace("wordnet", "sbm:n=200,classes=3")

@@ -45,6 +45,7 @@ OMIT = (
     *("seconds", "max_recv_rows", "edge_cut", "label_entropy", "messages", "max_send_rows", "replication_factor"),
     *("max_over_mean_send", "sum_rows", "work_imbalance"),
 )
+PAPER_WIDTHS = (300, 16, 24)  # of the ICPP'24 paper's runs, for a graph without features or labels
 OMIT_SIMULATED = ("k", "memory", "bytes_per_epoch", "hidden", "sums")
 
 
@@ -86,7 +87,6 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
     the part of the exchanges that overlaps with products. A wide terminal shows more columns.
     """
     from ..analysis import layer_table
-    from ..analysis.study import PAPER_WIDTHS
 
     replications = integers("replication", config.replication)
     _check_grids(config, replications)  # before anything is read

@@ -1,1 +1,1 @@
-"""HTML pages, tables and pictures of a run, of several runs, and of a study of partitions."""
+"""HTML page, table and figures of one run or of several."""

@@ -1,4 +1,4 @@
-"""spgnn report: a run, several runs and lines of measure become a page; an invalid file is named."""
+"""spgnn report: a run and several runs become a page; an invalid file is named."""
 
 import json
 import os
@@ -9,7 +9,8 @@ import pytest
 
 from spgnn import cli
 from spgnn.config import TrainConfig, to_toml
-from spgnn.report.run_report import differing_options, draw_cost, draw_learning, pictures, read_run, read_runs
+from spgnn.report.figures import draw_cost, draw_learning
+from spgnn.report.runs import differing_options, read_run, read_runs
 
 SUMMARY = {
     "graph": "sbm", "n": 100, "nnz": 500, "model": "gcn", "best_epoch": 2, "train": 0.9, "val": 0.8, "test": 0.75,
@@ -71,13 +72,12 @@ def test_a_training_becomes_a_page_with_its_curves_options_and_bytes(folder, cap
     for text in (
         "Training on sbm",
         "3 epochs on 2 ranks; test accuracy 0.7500",
-        "1,234, as predicted",
-        "scheme = &quot;auto&quot;",
+        "<dt>bytes_predicted</dt><dd>1,234</dd>",
         "<td>0.250</td>",
         "<dd>0.2.0</dd>",
-        '<td class="text">5 → 2</td><td class="text">A (H W)</td><td>1,234</td>',
+        '<td>5</td><td>2</td><td class="text">A (H W)</td><td>600</td><td>634</td>',
         "Scheme: cover: as asked.",
-        ">1 kB</td></tr>".replace(" kB", ""),
+        ">1</td></tr>",
         ">0.234</td>",
         '<td class="text">noun</td>',
         '<td class="text">noun (4)</td>',
@@ -101,10 +101,10 @@ def test_where_nothing_is_sent_there_is_no_picture_of_it(folder, capsys):
     (folder / "metrics.jsonl").write_text("".join(json.dumps(epoch | {"bytes_sent": 0}) + "\n" for epoch in EPOCHS))
     (folder / "summary.json").write_text(json.dumps(SUMMARY | {"bytes_sent": 0, "bytes_predicted": 0}))
     (folder / "details.json").write_text(json.dumps(DETAILS | {"sent_PP": [[0]]}))
-    assert [axis.get_title()[:4] for axis in draw_cost(read_runs([folder])).axes] == ["time"]
+    assert [axis.get_title() for axis in draw_cost(read_runs([folder])).axes] == ["time per epoch; median 20 ms"]
     assert run(capsys, folder)[0] == 0
     html = (folder / "report.html").read_text()
-    assert "Bytes between ranks" not in html and "dashed" not in html and "0, as predicted" in html
+    assert "Bytes between ranks" not in html and "dashed" not in html and "<dt>bytes_sent</dt><dd>0</dd>" in html
 
 
 @pytest.mark.slow
@@ -113,32 +113,33 @@ def test_curves_are_those_of_the_epochs(folder, runs):
     (folder / "summary.json").write_text(json.dumps(SUMMARY | {"best_epoch": 3}))
     loss, scores = draw_learning({"run": read_run(folder)}).axes
     np.testing.assert_array_equal(loss.lines[0].get_xydata(), [(1, 2), (2, 1), (3, 2 / 3)])
-    assert loss.get_yscale() == "log" and scores.get_ylabel() == "accuracy"
     lines = {line.get_label(): line.get_xydata().tolist() for line in scores.lines}
-    assert lines["validation 0.7000"] == lines["test 0.7000"] == [[1, 0.5], [3, 0.7]]
-    dots = [line.get_xydata().tolist() for line in scores.lines if line.get_linestyle() == "None"]
-    assert dots == [[[3, 0.7]]]  # the stored weights
+    assert lines["val 0.7000"] == lines["test 0.7000"] == [[1, 0.5], [3, 0.7]] and scores.get_title() == "accuracy"
+    assert scores.collections[0].get_offsets().tolist() == [[3, 0.7]]  # the stored weights
     seconds, sent = draw_cost({"run": read_run(folder)}).axes
-    assert seconds.lines[0].get_ydata().tolist() == [10, 20, 30] and "median 20 ms" in seconds.get_title()
+    assert seconds.lines[0].get_ydata().tolist() == [0.01, 0.02, 0.03]
     counted, predicted = (line.get_ydata() for line in sent.lines)
-    assert counted.tolist() == [1.234] * 3 and predicted[0] == 1.234 and sent.get_ylabel() == "kB, all ranks"
-    for picture in pictures(found := read_runs(runs)).values():
-        figure = picture.draw(2)
+    assert counted.tolist() == [1234] * 3 and predicted[0] == 1234
+    for drawn in (draw_learning, draw_cost):
+        figure = drawn(found := read_runs(runs))
         assert [text.get_text() for text in figure.legends[0].get_texts()] == list(found)
-        assert len({(line.get_color(), line.get_linestyle()) for line in figure.axes[0].lines}) == 3
-    for axis in figure.axes:
-        np.testing.assert_array_equal(axis.get_xticks() % 1, 0)  # epochs are whole numbers
+        for axis in figure.axes:
+            colours = [line.get_color() for line in axis.lines if line.get_linestyle() == "-"]
+            assert (
+                len(colours) == len(set(colours)) == 3 and (axis.get_xticks() % 1 == 0).all()
+            )  # epochs are whole numbers
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("error::UserWarning")
-@pytest.mark.parametrize("losses", [[None, None], [0.0, 0.0], [-1.0, 2.0], [3.0]])
-def test_any_loss_has_a_picture(folder, losses):
+@pytest.mark.parametrize("losses", [[None, None], [0.0, 0.0], [-1.0, 2.0], [3.0], [9.0, 0.1]])
+def test_any_loss_has_a_figure_on_a_log_scale_if_it_falls_far(folder, losses):
     pytest.importorskip("matplotlib")
     epochs = [EPOCHS[i] | {"loss": loss, "bytes_sent": 0, "val": None} for i, loss in enumerate(losses)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(epoch) + "\n" for epoch in epochs))
-    for picture in pictures(read_runs([folder])).values():
-        picture.titled().draw_without_rendering()
+    for drawn in (draw_learning, draw_cost):
+        (figure := drawn(read_runs([folder]))).draw_without_rendering()
+        assert (figure.axes[0].get_yscale() == "log") == (drawn is draw_learning and losses == [9.0, 0.1])
 
 
 def test_several_runs_are_a_table_with_a_row_each_and_the_options_that_differ(runs, capsys):
@@ -172,26 +173,6 @@ def test_a_page_of_several_runs_has_their_table_options_and_curves(runs, tmp_pat
     assert "All options are the same" in (tmp_path / "equal.html").read_text()
 
 
-@pytest.mark.slow
-def test_lines_of_measure_become_a_page_next_to_them(tmp_path, capsys):
-    pytest.importorskip("matplotlib")
-    for argv in (
-        ("-k", "2,4", "--method", "block,metis"),
-        ("-k", "2", "--method", "block", "--replication", "2"),
-        ("-k", "4,8", "--scheme", "cover", "--method", "block"),
-        ("-k", "4", "--method", "block", "--model", "gat"),  # its layers have no f_in
-    ):
-        assert cli.main(["measure", "sbm:n=90", *argv, "--json"]) == 0
-    lines = capsys.readouterr().out
-    (tmp_path / "volumes.jsonl").write_text(lines)
-    code, out, _ = run(capsys, tmp_path / "volumes.jsonl", "--json")
-    assert code == 0 and json.loads(out) == {"report": str(tmp_path / "volumes.html"), "pictures": 2}
-    html = (tmp_path / "volumes.html").read_text()
-    assert all(f">{json.loads(line)['bytes_per_epoch']:,}</td>" in html for line in lines.splitlines())
-    code, _, err = run(capsys, tmp_path / "volumes.jsonl", "-k", 3)
-    assert code == 2 and "k = 3 is not in the study; expected one of 2, 4, 8" in err
-
-
 @pytest.mark.parametrize("name, text, said", [
     ("config.toml", None, "has no config.toml"),
     ("config.toml", "a = ", "config.toml: cannot be read"),
@@ -212,19 +193,17 @@ def test_an_invalid_file_of_a_run_is_named(folder, tmp_path, capsys, name, text,
 
 
 @pytest.mark.parametrize("argv, code, said", [
-    (["nowhere"], 3, "no such file or folder"), (["run", "nowhere"], 3, "no such file or folder"), ([], 2, "RUN"),
-    (["run", "run"], 2, "is given twice"), (["run", "-k", "4"], 2, "applies to studies"),
+    (["nowhere"], 3, "no such folder"), (["run", "nowhere"], 3, "no such folder"), ([], 2, "RUN"),
+    (["run", "run"], 2, "is given twice"), (["lines.jsonl"], 3, "is a file; expected the --out folder of `spgnn train`"),
     (["run", "--out", "run/config.toml"], 2, "is an input of the report"), (["run", "--out", "run"], 2, "is a folder"),
     (["run", "other", "--out", "other/metrics.jsonl"], 2, "is an input of the report"),
-    (["lines.jsonl", "--out", "lines.jsonl"], 2, "is an input of the report"),
     (["run", "--out", "pipe"], 2, "is no regular file"), (["run", "--out", "lines.jsonl/x.html"], 4, "lines.jsonl: cannot be made"),
     (["run", "--pictures", "run/env.json"], 4, "env.json: cannot be made"),
 ])  # fmt: skip
 def test_what_cannot_be_reported_is_refused_before_anything_is_written(tmp_path, capsys, monkeypatch, argv, code, said):
     monkeypatch.chdir(tmp_path)
     write_run(tmp_path / "run"), write_run(tmp_path / "other"), os.mkfifo("pipe")
-    assert cli.main(["measure", "path:n=9", "-k", "2", "--method", "block", "--json"]) == 0
-    (tmp_path / "lines.jsonl").write_text(capsys.readouterr().out)
+    (tmp_path / "lines.jsonl").write_text("{}")
     before = {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
     found, out, err = run(capsys, *argv)
     assert (found, out) == (code, "") and said in err
@@ -244,7 +223,7 @@ def test_other_values_of_a_run_are_named_with_file_and_line(folder, capsys):
         ("test", "x"),
         ("best_epoch", 1.5),
         ("peak_rss_mb", None),
-        ("per_class", [{"class": 0}, {}]),
+        ("per_class", [{"class": 0}, 1]),
         ("classes", [1, 2]),
     ):
         (folder / "summary.json").write_text(json.dumps(SUMMARY | {name: value}))
@@ -255,35 +234,3 @@ def test_other_values_of_a_run_are_named_with_file_and_line(folder, capsys):
         (folder / "details.json").write_text(json.dumps(DETAILS | {name: value}))
         code, out, err = run(capsys, folder)
         assert (code, out) == (3, "") and f"details.json: {name} is {value!r}; expected " in err
-
-
-def test_other_values_of_a_line_are_named_with_file_and_line(tmp_path, capsys):
-    assert cli.main(["measure", "sbm:n=90", "-k", "2", "--method", "block", "--json"]) == 0
-    line, path = json.loads(capsys.readouterr().out), tmp_path / "lines.jsonl"
-    for name, value, wanted in (
-        ("k", "<script>", "a whole number above 0"),
-        ("k", 0, "a whole number above 0"),
-        ("method", 3, "a name"),
-        ("method", "a\nb", "a name"),
-        ("seconds", [1], "a number"),
-        ("mean_send_rows", None, "a number"),
-        ("seconds", float("nan"), "a number"),
-        ("messages", 0.5, "a whole number"),
-        ("messages", -1, "a whole number"),
-        ("messages", True, "a whole number"),
-        ("scheme", "rows", "one of cover"),
-        ("layers", 5, "a list of layers"),
-        ("layers", [{"f_in": "x"}], "a list of layers"),
-        ("width", 0, "a whole number above 0"),
-        ("label_entropy", "x", "a number or null"),
-        ("made", [1], "an object"),
-        ("rows_PP", [[1], [2]], "rows of as many whole numbers"),
-        ("rows_PP", [["x"]], "rows of as many whole numbers"),
-    ):
-        path.write_text(json.dumps(line) + "\n" + json.dumps(line | {name: value}) + "\n")
-        code, out, err = run(capsys, path)
-        assert (code, out) == (3, "") and f"lines.jsonl:2: {name} is {value!r}; expected {wanted}" in err
-    for text, said in (("[" * 100_000, ":1: cannot be read"), ("[1]", ":1: contains list"), ("", ": is empty")):
-        path.write_text(text)
-        code, out, err = run(capsys, path)
-        assert (code, out) == (3, "") and f"lines.jsonl{said}" in err

@@ -1,4 +1,4 @@
-"""Study: one graph cut by several methods into several k, and what each partition sends under each scheme.
+"""Study: one graph cut by several methods into several k, and what each partition sends under each scheme; its tables.
 
 Source: sparsity-aware paper (ICPP'24), Table 2; entropy-aware paper, Table V.
 """
@@ -9,18 +9,27 @@ import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from ..config.names import SCHEMES
-from ..cost.pairs import grid_of, summed_rows
-from ..errors import InputError, SpgnnError, UsageError, nearest
-from ..graph import Graph
-from ..partition import PARTITIONERS, Partition, part_graph, part_stream, partition_of
-from ..partition.entropies import label_entropies
-from ..partition.stream.registry import STREAMING
-from .volumes import measure
+from spgnn.analysis import measure
+from spgnn.config.names import SCHEMES
+from spgnn.cost.pairs import grid_of, summed_rows
+from spgnn.errors import InputError, SpgnnError, UsageError, nearest
+from spgnn.graph import Graph
+from spgnn.partition import PARTITIONERS, Partition, part_graph, part_stream, partition_of
+from spgnn.partition.entropies import label_entropies
+from spgnn.partition.stream.registry import STREAMING
 
 ENTRY_BYTES = 4  # float32
-MOST_RANKS = 128  # of a line that has the rows between each pair of ranks
 PAPER_WIDTHS = (300, 16, 24)  # of the ICPP'24 paper's runs, for a graph without features or labels
+# Volume of one SpMM per rank, as in the ICPP'24 paper's Table 2.
+VOLUMES = {
+    "k": "k", "method": "method", "scheme": "scheme", "replication": "c", "total_mb": "total MB",
+    "average_send_mb": "average", "max_send_mb": "max", "send_imbalance_percent": "above %", "max_recv_mb": "received",
+    "sum_mb": "summed",
+}  # fmt: skip
+PARTS = {
+    "k": "k", "method": "method", "edge_cut": "edge cut", "replication_without_halo": "no halo",
+    "replication_factor": "copies", "nnz_imbalance": "work", "label_entropy": "entropy", "seconds": "seconds",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +57,6 @@ class Study:
         width, graph, *_mb        see sent_mb; name of the graph.
         replication_without_halo  replicas per node by the edges that a vertex cut assigns to parts; 1 for edge cuts.
         label_entropy*            bits: averaged by labelled nodes, least, largest; None without labels.
-        rows_PP                   rows that rank q sends rank p in one SpMM, of up to MOST_RANKS ranks.
 
         Args:   note  called with a line of text per partition.
         Raises: UsageError for a method, scheme or replication that does not fit, before anything is cut.
@@ -74,8 +82,6 @@ class Study:
                 for scheme, c in cases:
                     report = measure(graph, replace(part, method=method), scheme, widths, c)
                     record = report.to_dict() | facts | {"graph": graph.name}
-                    if k * c <= MOST_RANKS:
-                        record["rows_PP"] = report.rows_PP.tolist()
                     yield record | sent_mb(record, width)
         if len(left_out) == len(methods):
             why = "; ".join(f"{method}: {error}" for method, error in left_out.items())
@@ -148,3 +154,20 @@ def method_of(text: str) -> tuple[str, dict]:
 def default_widths(graph: Graph) -> tuple[int, ...]:
     """Return features, 128, classes; the ICPP'24 paper's widths if the graph lacks one of them."""
     return (graph.n_features, 128, graph.n_classes) if graph.n_features and graph.n_classes else PAPER_WIDTHS
+
+
+def volumes(records: list[dict]) -> tuple[list[dict], dict[str, str]]:
+    """Return rows and headings of the table of volumes: a row per k, scheme, c and method."""
+    order = {record["scheme"]: i for i, record in reversed(list(enumerate(records)))}
+    rows = sorted(records, key=lambda r: (r["k"], order[r["scheme"]], r["replication"]))
+    without = () if any(r["replication"] > 1 for r in rows) else ("replication", "sum_mb")
+    return rows, {key: text for key, text in VOLUMES.items() if key not in without}
+
+
+def parts(records: list[dict]) -> tuple[list[dict], dict[str, str]]:
+    """Return rows and headings of the table of partitions, which do not depend on the scheme: a row per (k, method)."""
+    first: dict[tuple, dict] = {}
+    for record in records:
+        first.setdefault((record["k"], record["method"]), record)
+    rows = sorted(first.values(), key=lambda r: r["k"])
+    return rows, {key: text for key, text in PARTS.items() if any(row[key] is not None for row in rows)}

@@ -1,25 +1,28 @@
-"""A study: its lines are measure's, its MB those of Table 2; a file of lines gives them back."""
+"""runs/analysis/volumes: its lines are measure's, its MB those of Table 2, its tables those of its lines."""
 
 import json
+import subprocess
 
-import numpy as np
 import pytest
+from scripts import RUNS, script
 
 import spgnn
-from spgnn.analysis.study import MOST_RANKS, Study, method_of, sent_mb
 from spgnn.errors import InputError, PartitionError, UsageError
 from spgnn.partition import PARTITIONERS, part_graph, part_stream
 from spgnn.partition.entropies import label_entropies
 from spgnn.partition.registry import Method
-from spgnn.report.study_report import parts, read_study, volumes
+
+script("analysis/volumes")
+from study import Study, method_of, parts, sent_mb, volumes  # noqa: E402
 
 METHODS = ("block", "metis", "metis:objective=vol", "spring", "dbh")
 WIDTHS = (300, 16, 24)
+GRAPH = "sbm:n=120,classes=3,degree=6,seed=2"
 
 
 @pytest.fixture(scope="module")
 def graph():
-    return spgnn.load_graph("sbm:n=120,classes=3,degree=6,seed=2")
+    return spgnn.load_graph(GRAPH)
 
 
 @pytest.fixture(scope="module")
@@ -38,15 +41,16 @@ def test_every_line_is_that_of_measure_and_has_the_rows_between_ranks_and_the_la
         report = spgnn.measure(graph, part, record["scheme"], WIDTHS, record["replication"])
         expected = report.to_dict() | {"method": method, "seconds": record["seconds"]}
         assert {key: record[key] for key in expected} == expected
-        np.testing.assert_array_equal(record["rows_PP"], report.rows_PP)
         entropies_k, mean = label_entropies(graph.y, part.owner_N, k)
         assert record["label_entropy"] == mean and record["graph"] == graph.name
         assert (record["label_entropy_min"], record["label_entropy_max"]) == (entropies_k.min(), entropies_k.max())
 
 
-def test_table_2_is_the_rows_of_each_rank_times_the_bytes_of_a_row(records):
+def test_table_2_is_the_rows_of_each_rank_times_the_bytes_of_a_row(graph, records):
     for r in records:
-        rows_PP = np.array(r["rows_PP"])
+        name, options = method_of(r["method"])
+        part = part_graph(graph, r["k"], name, **options)
+        rows_PP = spgnn.measure(graph, part, r["scheme"], WIDTHS, r["replication"]).rows_PP
         send_mb = rows_PP.sum(axis=1) * 300 * 4 / 1e6
         assert r["total_mb"] == pytest.approx(send_mb.sum()) and r["average_send_mb"] == pytest.approx(send_mb.mean())
         assert r["max_send_mb"] == pytest.approx(send_mb.max())
@@ -74,23 +78,6 @@ def test_copies_without_halo_count_isolated_nodes_once(graph):
     assert "label_entropy" not in parts(found)[1]
 
 
-def test_lines_of_more_ranks_than_a_picture_shows_have_no_rows_between_them(graph):
-    assert "rows_PP" not in next(Study(ks=(MOST_RANKS + 1,), methods=("block",)).lines(spgnn.load_graph("path:n=400")))
-
-
-def test_a_file_gives_the_lines_back_and_those_of_measure_get_table_2(records, tmp_path):
-    narrow = records[0] | sent_mb(records[0], 7)
-    (tmp_path / "v.jsonl").write_text("".join(json.dumps(record) + "\n" for record in [*records, narrow]))
-    assert read_study(tmp_path / "v.jsonl") == [*records, narrow]
-    own = ("width", "graph", "rows_PP")
-    plain = [{key: value for key, value in r.items() if key not in own and "_mb" not in key} for r in records]
-    plain[0]["layers"] = [{"f_in": None}]
-    (tmp_path / "m.jsonl").write_text("".join(json.dumps(record) + "\n" for record in plain))
-    again = read_study(tmp_path / "m.jsonl")
-    assert [r["graph"] for r in again[:2]] == ["m", "m"] and [r["width"] for r in again[:2]] == [1, 300]
-    assert [r["total_mb"] for r in again[1:]] == [r["total_mb"] for r in records[1:]]
-
-
 def test_tables_are_sorted_by_k_and_have_the_columns_with_values(records):
     rows, columns = volumes(records)
     assert [row["k"] for row in rows] == sorted(row["k"] for row in rows) and "sum_mb" in columns
@@ -99,7 +86,7 @@ def test_tables_are_sorted_by_k_and_have_the_columns_with_values(records):
     assert "sum_mb" not in of_one and "replication" not in of_one
     rows, columns = parts(records)
     assert [(row["k"], row["method"]) for row in rows] == [(k, m) for k in (2, 4) for m in METHODS]
-    assert "label_entropy_max" in columns
+    assert "label_entropy" in columns
 
 
 def test_all_leaves_out_what_cannot_cut_the_graph_and_a_named_method_raises(graph, monkeypatch):
@@ -135,3 +122,17 @@ def test_options_of_methods_are_read_and_bad_ones_refused(graph):
 def test_what_is_named_twice_is_cut_once(graph):
     twice = Study(ks=(2, 2), methods=("block", "block"), schemes=("columns", "columns"), replications=(1, 1))
     assert len(list(twice.lines(graph))) == 1
+
+
+@pytest.mark.slow
+def test_the_script_prints_the_lines_or_two_tables_that_fit_80_columns(graph, tmp_path, python):
+    argv = [python, RUNS / "analysis" / "volumes", GRAPH, "-k", "2"]
+    for words in (["--method", "metis,spring", "--width", "300", "--json"], ["--replication", "1,2"]):
+        done = subprocess.run([*argv, *words], capture_output=True, text=True, check=True, cwd=tmp_path)
+        if "--json" in words:
+            asked = Study(ks=(2,), methods=("metis", "spring"), schemes=("columns", "cover"), width=300)
+            of_time = {"seconds": None}
+            lines = [json.loads(line) | of_time for line in done.stdout.splitlines()]
+            assert lines == [line | of_time for line in asked.lines(graph)]
+    tables = done.stdout.strip().split("\n\n")
+    assert len(tables) == 2 and max(map(len, tables[1].splitlines())) <= 80

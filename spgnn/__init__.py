@@ -1,4 +1,4 @@
-"""spgnn: exact full-graph training of graph neural networks as SpMM/GEMM chains.
+"""spgnn: training of graph neural networks as SpMM/GEMM chains, on all nodes of a graph, on subgraphs or on parts.
 
     graph = spgnn.load_graph("wordnet")
     part = spgnn.part_graph(graph, k=4)

@@ -117,7 +117,8 @@ def check_replaceable(folder: Path, names: tuple[str, ...]) -> None:
 def open_regular(path: str | Path) -> BinaryIO:
     """Open a file for reading bytes: the only door of every reader. No pipe or device, which could be read for ever.
 
-    Raises: OSError, also for a folder; what is opened is what is checked, and opening a pipe does not wait for a writer.
+    Checks the open file, not its path. Pipes are opened without blocking.
+    Raises: OSError, also for a folder.
     """
     file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

@@ -19,7 +19,7 @@ from .failure import explaining
 
 # In the order of a day's work; the module of a command has its name.
 COMMANDS = {
-    "train": "Train a model on all nodes at once.",
+    "train": "Train a model on all nodes, on subgraphs or on parts.",
     "predict": "Predict with the weights of a run.",
     "report": "Write tables and figures of runs as one HTML file.",
     "info": "Show what a graph holds.",
@@ -60,7 +60,7 @@ class Commands(click.Group):
 @click.version_option(__version__, prog_name="spgnn", message="%(prog)s %(version)s")
 @click.pass_context
 def spgnn(ctx: click.Context) -> None:
-    """Exact full-graph training of graph neural networks, on one machine or under MPI.
+    """Train graph neural networks on all nodes, on subgraphs or on parts; on one machine or under MPI.
 
     \b
     A first run, on the bundled graph:

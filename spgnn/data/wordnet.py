@@ -56,7 +56,7 @@ def pointers_of(arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, 
 
 
 def read_packaged(path: Path = PACKAGED) -> dict[str, np.ndarray]:
-    """Return the packaged arrays, held against SHA256; `words` (F,) names the columns of X.
+    """Return the packaged arrays, checked by SHA-256; `words` (F,) names the columns of X.
 
     Raises: FormatError if they are not the ones that this version was made with.
     """

@@ -52,17 +52,17 @@ def distribute(
     """Give each rank its rows of the graph and make the operator and its exchange plan.
 
     Args:
-        source       a Graph on all ranks, of which each keeps its rows; or on rank 0 alone (None on the
-                     others), which sends each rank its rows; or a function that returns it, called on rank 0
-                     alone, whose graph takes no memory any more when its rows are sent; or a partition folder,
-                     of which each rank maps its own part only.
+        source       one of: a Graph on all ranks, each keeps its rows; a Graph on rank 0 and None on the others,
+                     rank 0 sends them their rows; a function that returns a Graph, called on rank 0 alone, which
+                     frees the graph when its rows are sent; a partition folder, each rank maps its own part.
         comm         of spgnn.world() or run_threads; None: this process is the only rank.
-        partition    Partition, owner array (N,), or such a folder; without one `method` makes it on rank 0. Of more
-                     parts than P/c a block row has part p mod P/c, for every p.
+        partition    Partition, owner array (N,) or partition folder; None: `method` makes it on rank 0. If it has more
+                     than P/c parts, part p belongs to block row p mod P/c.
     Options, the fields of spgnn.config.Distribution:
-        scheme       cover, columns, broadcast, two-tier, or auto: the fastest by the cost model; flat: of the first two.
+        scheme       cover, columns, broadcast, two-tier; auto: the fastest by the cost model; flat: the faster of cover
+                     and columns.
         replication  c of 1.5D: the partition has P/c parts or more, each held by c ranks.
-        operator     of layers that name none; gcn: D^-1/2 (A + I) D^-1/2; row: D^-1 A; none: A; row_loops:
+        operator     of the layers that do not name theirs. gcn: D^-1/2 (A + I) D^-1/2; row: D^-1 A; none: A; row_loops:
                      D^-1 (A + I); loops: the pattern of A + I, all ones.
         feature_norm row: the features of a node are divided by their sum; none.
         dtype        torch.float32, torch.float64 or torch.bfloat16, or its name.
@@ -74,7 +74,7 @@ def distribute(
                      node_n has the order. A copy of the rows is made.
         wire, wire_gradients  types of the rows sent forward and backward: float32 (unchanged), bfloat16 or
                      float16. All but the first are not exact.
-        hosts        H, as if ranks ran on so many in equal blocks; 0: the hosts that they run on. For two-tier.
+        hosts        of two-tier. H: plan for H hosts with equal blocks of ranks; 0: the hosts that ranks run on.
         machine      name or file of the cost model that scheme auto uses.
         threads      threads of this rank, torch's too; 0: OMP_NUM_THREADS, else its share of the host's cores.
         device       cpu, or cuda: the rank's products, activations and exchanges are on a device of its host.
@@ -184,7 +184,7 @@ def _opened(source, partition) -> tuple:
 
 
 def _own_rows(source, layout: Layout, partition, how: Distribution) -> OwnRows:
-    """Return this rank's rows of a graph or folder; a graph that source, a function, returns is freed on return. Collective."""
+    """Return this rank's rows of a graph or folder. If source is a function, its graph is freed. Collective."""
     comm, k = layout.comm, layout.grid.rows
 
     def read():

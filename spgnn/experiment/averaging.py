@@ -76,8 +76,9 @@ def _made_or_kept(source: Source, folder: RunFolder | None, M: int, stack: ExitS
 def make_parts(graph: Graph, path: Path, config: TrainConfig, q: int, M: int, say: Show = None) -> Workload:
     """Cut a graph into parts, write them into a folder and return their number with what it follows from.
 
-    A cut whose largest part, with its halo, does not fit is made again with more parts, unless --parts has their number.
-    Raises: ResourceError with the sum where it does not fit then.
+    If the largest part with its halo does not fit in memory, the graph is cut once more, into more parts; not if --parts
+    has their number.
+    Raises: ResourceError, with the arithmetic, if it still does not fit.
     """
     say = say or (lambda line: None)
     workload = _workload(graph, config, q, M)

@@ -75,9 +75,9 @@ def reversed_edges(A: sp.csr_array) -> tuple[sp.csr_array, np.ndarray]:
 
 
 def with_reverse_edges(A: sp.csr_array) -> tuple[sp.csr_array, np.ndarray, np.ndarray]:
-    """Return A, the number of the nonzero that each is made of, and which are new, (E,) bool.
+    """Add the reverse of each edge whose pair of nodes has none in the other direction; self-loops stay.
 
-    Pairs of nodes without an edge in the other direction get the reverse of each of their edges; self-loops stay.
+    Returns: A with them; for each of its nonzeros the nonzero of the given A that it copies, (E,); is it added, (E,) bool.
     """
     n = A.shape[0]
     row_E = np.repeat(np.arange(n, dtype=np.int64), np.diff(A.indptr))

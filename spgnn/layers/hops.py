@@ -12,9 +12,9 @@ from .stack import Stack
 
 
 def pruned_hops(model: nn.Module, run: DryRun | None) -> tuple[tuple[int, ...], str]:
-    """Return the hops of each layer, 0 or 1, with which rows are pruned, and "" or why they cannot be.
+    """Return the hops of each layer, 0 or 1, and ""; or, where rows cannot be pruned, () and the reason.
 
-    Args: run  of the model with all rows; None: it cannot run without data.
+    Args: run  the dry run of the model with all rows; None: the model cannot run without data.
     """
     if not isinstance(model, Stack) or type(model).forward is not Stack.forward:
         return (), f"{type(model).__name__} is not a Stack, whose layers come one after the other"
@@ -35,11 +35,11 @@ def pruned_hops(model: nn.Module, run: DryRun | None) -> tuple[tuple[int, ...], 
 
 
 def block_hops(model: nn.Module, n_blocks: int) -> tuple[int, ...]:
-    """Return 1 for each layer that takes a block of a sampler which makes one for each layer, 0 for those that take none.
+    """Return the number of blocks that each layer takes, 1 or 0, of a sampler that makes one block per layer with A.
 
-    A layer takes one block, for one product: one that declares no hops must not multiply with a product again.
-    Raises: UsageError for what is no Stack, layers that multiply several times, another number of layers
-            than blocks, and models that do not multiply with A.
+    A block serves one product. A layer that declares no hops takes one block.
+    Raises: UsageError for a model that is no Stack or never multiplies with A, for a layer that multiplies several
+            times, and for a number of blocks that is not the number of layers with A.
     """
     if not isinstance(model, Stack) or type(model).forward is not Stack.forward:
         raise UsageError(f"{type(model).__name__} is not a Stack, and cannot use a block for each layer: {INDUCED}")

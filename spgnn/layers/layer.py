@@ -234,7 +234,7 @@ def width_of(layer: nn.Module, name: str) -> int | None:
 
 
 def _dense(H_nF) -> torch.Tensor:
-    """Return sparse rows as a tensor: no larger than Z, as F = C where they are added to it."""
+    """Return sparse rows as a tensor, as large as Z: rows that are added to Z have F = C."""
     return H_nF if torch.is_tensor(H_nF) else H_nF.dense()
 
 

@@ -28,7 +28,7 @@ class Method:
     Args:
         f            the function that does it.
         options      its options, name -> default; takes_any: it takes others too.
-        by_scheme    options that make it minimise what a scheme sends, scheme -> options.
+        by_scheme    {scheme: options with which it minimises the rows that the scheme sends}.
     """
 
     name: str

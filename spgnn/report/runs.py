@@ -31,7 +31,7 @@ SUMMARY_TOO |= {"per_class": "a list of objects", "classes": "a list of names"}
 SQUARE = "rows of as many whole numbers"
 DETAILS = {"explanation": "an explanation", "sent_PP": SQUARE, "confusion_CC": SQUARE}
 FILES = {"env": ({}, {}), "summary": (SUMMARY, SUMMARY_TOO), "details": ({}, DETAILS)}
-OF_THE_CALL = ("out", "overwrite", "resume", "log_view", "trace", "watchdog", "checkpoint_every")
+OF_THE_CALL = ("out", "overwrite", "resume", "trace", "watchdog", "checkpoint_every")
 COLUMNS = {
     "run": "run", "ranks": "ranks", "epochs": "epochs", "best_epoch": "best", "train": "train %", "val": "val %",
     "test": "test %", "loss": "loss", "epoch_ms": "ms/epoch", "seconds": "seconds", "sent_mb": "MB/epoch",
@@ -196,7 +196,7 @@ def are_shares(runs: dict[str, Run]) -> bool:
 def differing_options(runs: dict[str, Run]) -> dict[str, dict[str, object]]:
     """Return option -> {run: value} of the options that are not the same in all runs, with graph, the input."""
     names = list(dict.fromkeys(name for run in runs.values() for name in run.config if name not in OF_THE_CALL))
-    usual = {f.name: f.default for f in fields(TrainConfig)}  # of a run of a version without the option
+    usual = {f.name: f.default for f in fields(TrainConfig)}  # of what a run of save_run leaves out
     values = {name: {run: of.config.get(name, usual.get(name)) for run, of in runs.items()} for name in names}
     return {name: of for name, of in values.items() if len({repr(value) for value in of.values()}) > 1}
 

@@ -106,7 +106,7 @@ class Batched(Operator):
 
     @cached_property
     def _edges(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The nonzero of A and the snapshot of each nonzero of A kron I, (E B,) both."""
+        """For each nonzero of A kron I its nonzero of A and its snapshot, (E B,) both."""
         blocks = self.inner.column_blocks
         starts = np.cumsum([0, *(block.A.nnz for block in blocks)])
         places, snapshots = zip(*(_nonzeros(block.A.indptr, self.B) for block in blocks))
@@ -137,7 +137,7 @@ def _wide(H: torch.Tensor, B: int) -> torch.Tensor:
 
 
 def _nonzeros(indptr: np.ndarray, B: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return nonzero of A and snapshot of each nonzero of A kron I_B, in the order of its rows, (E B,) int64 both."""
+    """Return for each nonzero of A kron I_B, by rows, its nonzero of A and its snapshot, (E B,) int64 both."""
     n = len(indptr) - 1
     lengths = np.repeat(np.diff(indptr), B)
     return nonzeros_of(indptr, np.repeat(np.arange(n), B)), np.repeat(np.tile(np.arange(B), n), lengths)

@@ -164,8 +164,8 @@ def _features(setting: Setting, record: Recording, n: int, name: str):
 class DryOperator(Operator):
     """An operator (n, m) that multiplies nothing.
 
-    Args: suffix  of the names of its s, g and f; None: nothing is exchanged.
-          step    of the names of its nonzeros: the number of a layer of a pruned step.
+    Args: suffix  of its count names s, g and f; None: nothing is exchanged.
+          step    suffix of the count names of nonzeros: the number of the layer in a pruned step.
     """
 
     device, threads, sent_so_far = META, 0, 0

@@ -1,4 +1,4 @@
-"""Norms: the normalised operators of one graph over one pattern, index map and exchange plan, each made when it is needed.
+"""Norms: the normalised operators of a graph, each made at its first use; they share pattern, index map and exchange plan.
 
 Shapes: n own rows, g ghost rows.
 """
@@ -82,7 +82,7 @@ class Norms:
         self.edges: EdgeTable | NoEdgeTable | None = None
 
     def get(self, how: Norm) -> DistSpMM:
-        """Return one of the other operators. Collective where it is not made yet.
+        """Return the operator of a normalisation. Collective at its first use.
 
         Raises: GraphError, on all ranks, where it divides by sums of weights of which one is negative.
         """
@@ -129,7 +129,7 @@ def _bad_weight(blocks: Blocks, layout: Layout) -> BadWeight | None:
 
 
 def _without_diagonal(A: sp.csr_array, rows_n: np.ndarray) -> sp.csr_array:
-    """Return A without the diagonal entries of some rows."""
+    """Return A without the diagonal entries of these rows."""
     row_E = np.repeat(np.arange(A.shape[0], dtype=A.indices.dtype), np.diff(A.indptr))
     is_left = (row_E != A.indices) | ~rows_n[row_E]
     index = A.indptr.dtype
@@ -138,7 +138,7 @@ def _without_diagonal(A: sp.csr_array, rows_n: np.ndarray) -> sp.csr_array:
 
 
 def _over(raw: sp.csr_array, like: sp.csr_array) -> sp.csr_array:
-    """Return a matrix over the index arrays of another one, of which one copy is held; weights that are all 1 are one number."""
+    """Return a matrix that shares the index arrays of another; weights that are all 1 are stored as one number."""
     is_one = (raw.data == 1).all()
     data = np.broadcast_to(np.ones((), raw.dtype), raw.data.shape) if is_one else raw.data
     return sp.csr_array((data, like.indices, like.indptr), shape=raw.shape, copy=False)

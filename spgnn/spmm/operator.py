@@ -35,10 +35,9 @@ if TYPE_CHECKING:
 
 
 class DistSpMM(PulledRows, Operator):
-    """Own rows of A in two blocks, A_oo (n, m) and A_og (n, g), and the stages that bring what A_og reads.
+    """Own rows of A in two blocks, A_oo (n, m) and A_og (n, g), and the stages that fetch the ghost rows A_og reads.
 
-    While a stage is under way, A_oo H is computed. Without stages and row_sum it is the local product.
-    A is never assumed symmetric.
+    A_oo H is computed while stages are in flight. Without stages and row_sum the product is local. A need not be symmetric.
     Args: blocks   own and ghost columns, and `base`, the plan that fetches all ghosts (None on one rank).
           stages   of make_stages; together they are the product with A_og.
           layout   communicators, scheme, buffers and operations, shared by all operators of a graph.
@@ -189,7 +188,7 @@ class DistSpMM(PulledRows, Operator):
 
 
 def _start(waiting: deque, flying: deque, start: Callable) -> None:
-    """Start the exchanges of the next stages, as long as few are in flight."""
+    """Start the exchanges of the next stages, up to the number that may be in flight."""
     while waiting and len(flying) < IN_FLIGHT:
         stage = waiting.popleft()
         flying.append((stage, start(stage)))
@@ -198,5 +197,8 @@ def _start(waiting: deque, flying: deque, start: Callable) -> None:
 def make_operator(
     blocks: Blocks, layout: Layout, name: str, base: ExchangePlan | None = None, covers: Covers | None = None
 ) -> DistSpMM:
-    """Return the operator of these blocks, with stages as the layout has them; covers: if they are known. Collective."""
+    """Return the operator of these blocks, with the stages of the layout's scheme. Collective.
+
+    Args: covers  of the blocks, where they are known.
+    """
     return DistSpMM(blocks, base, make_stages(blocks, layout, base, covers), layout, name)

@@ -45,9 +45,14 @@ PLACES = {
 class LayerView:
     """An operator in one layer of a model. H is a tensor (m, F); in the first layer it may be SparseRows.
 
-    Every call is differentiable, and collective but for `at`, `drop`, `select` and `rows`. Words on edges are functions of
-    edge_words. What is not found here is
-    the operator's: its facts (n, m, dtype, pool, ...), and its primitives, counted in this layer and pass.
+    Calls that return rows, or values of edges, are differentiable; those on edges are functions of edge_words. Collective:
+    always        @, power, powers, chain, own_chain, attend, attend2, maximum, fetch, local_graph, cols, on_edges, dot,
+                  update_edges, sum of S and V. Cached products and ghost rows are not exchanged again.
+    in 1.5D       sum of M, mean, max, min, std, softmax, and the gradient of rows.
+    at first use  with_norm, at(operator=...), is_cached, way.
+    at times      linear, where it returns ColumnRows, on all ranks alike.
+    never         dense, drop, select, edges, map_edges, at without an operator.
+    What is not found here is the operator's: n, m, dtype, pool, ..., and its primitives, counted in this layer and pass.
     layer      its number, from 1; None outside of layers: exchanges are not labelled.
     pass_name  forward, or evaluate where no gradient is recorded.
     is_last    the layer makes the logits: they are not rounded to bfloat16.

@@ -222,7 +222,7 @@ def sweeps(effort: float) -> dict:
 def _starts(graph: Graph, k: int, seed: int, balance: float, start) -> Iterator[tuple[str, np.ndarray, float]]:
     """Return each start: its name, the owners, and the seconds that they took.
 
-    Up to TINY nonzeros METIS's least volume, which costs little there, is the first.
+    On graphs of up to TINY nonzeros METIS with objective=vol, which is fast there, is tried first.
     """
     known = [name for name in PARTITIONERS if name != "volume"]
     names = start.split(",") if isinstance(start, str) else ["given"]

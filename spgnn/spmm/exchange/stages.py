@@ -84,7 +84,7 @@ HostCovers = tuple[Covers, Relay]
 
 
 def covers_of_hosts(blocks: Blocks, layout: Layout) -> HostCovers:
-    """Return the covers of the ranks of this host, and what this rank does for those of pairs of hosts. Collective."""
+    """Return the covers between ranks of this host, and this rank's role in the covers of pairs of hosts. Collective."""
     index, A_og = _of_this_host(blocks, layout)
     return covers_of(A_og, index, layout.threads), make_relay(blocks.index, blocks.A_og, layout)
 

@@ -35,14 +35,14 @@ class AverageStep(Step):
     """A Step of `interval` epochs on each part alone, and one average: W = sum_p alpha_p W_p.
 
     alpha_p is the share of part p in the training nodes; a part without any is skipped. A part is a graph of one rank,
-    so that its epochs wait for nobody; an error there is raised on all ranks when they meet. The result depends on the
-    parts, and not on the ranks. With SGD, an interval of 1 and halos of as many hops as the model has layers it is
-    full-graph training. Buffers of a model and Adam's moments are averaged as its weights are. The options of `config`:
+    so that its epochs exchange nothing; if one fails, all ranks raise at the average. The result depends on the parts,
+    not on the ranks. It equals full-graph training with SGD, an interval of 1 and halos of as many hops as the model
+    has layers. Buffers of a model and Adam's moments are averaged like its weights. The options of `config`:
 
     sync     gradients: sum_p alpha_p g_p moves the weights in every epoch.
     correct  drift: the gradient of part p is g_p(w) - g_p(W) +
-             grad F(W), so that where F is stationary so is the average; with an interval of 1 it is full-graph training,
-             with any halos and optimizer.
+             grad F(W), so that a stationary point of F is one of the average too; with an interval of 1 it is full-graph
+             training, with any halos and optimizer.
     sampler  a part trains on subgraphs of the rows that it knows, its own training nodes once in each epoch.
     memory   of a rank, such as 2GB: parts stay open if their files take a third of it at most, else one at a time.
 
@@ -88,7 +88,7 @@ class AverageStep(Step):
         return loss
 
     def _average(self, first: int, last: int) -> float:
-        """Train each part from the same weights, and take the mean of all; return the mean loss."""
+        """Train each part from the same weights and average the results; return the mean loss."""
         exact = None
         if self.config.correct == "drift":
             self.comm.phase = f"epoch {first}, gradient of the whole graph"

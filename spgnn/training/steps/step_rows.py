@@ -28,9 +28,10 @@ class StepRows:
 
     A, X      operator and input of the model: the DistGraph's, or pruned ones.
     rows      own rows of which a step computes logits, (n_L,) indices; None: all.
-    why       the reason for pruning or not; problem: why the model has no dry run, "" where it has.
+    why       the reason for pruning or for all rows.
+    problem   why the model has no dry run; "" if it has one.
     Raises: UsageError where prune = "always" and the layers or an X with a gradient do not allow it.
-    Collective to make, and where `run` is needed first.
+    Making it is collective; so is the first use of what needs `run`.
     """
 
     def __init__(self, dgraph: DistGraph, model, config: TrainConfig, split_n: np.ndarray):
@@ -47,7 +48,7 @@ class StepRows:
             self._prune(config)
 
     def _prune(self, config: TrainConfig) -> None:
-        """Take pruned rows where layers allow it, and where it is worth it or requested. Collective."""
+        """Prune rows if the layers allow it and it saves enough work or prune = "always". Collective."""
         dgraph, is_auto = self.dgraph, config.prune == "auto"
         hops, problem = self._hops()
         if problem:
@@ -57,7 +58,7 @@ class StepRows:
         full = self._work(self.run, [np.ones_like(self.train_n)] * (len(hops) + 1))
         is_random = getattr(self.model, "is_random", True)
         saves = lambda work: not is_auto or pruning_saves(full, work, config.eval_every, is_random)
-        # No layer has fewer rows than the last: if that alone is too much, the others need not be counted.
+        # Each layer has at least the rows of the last. If even these save too little, the layers are not counted.
         masks = [self.train_n] * (len(hops) + 1)
         run, problem = self._agreed(setting(masks))
         if run is None:
@@ -91,7 +92,7 @@ class StepRows:
             raise UsageError(f"prune = always is not possible: {problem}; use prune = auto")
 
     def _hops(self) -> tuple[tuple[int, ...], str]:
-        """Return the hops of the layers, and why rows cannot be pruned, "" where they can. Collective."""
+        """Return the hops of the layers and ""; or () and why rows cannot be pruned. Collective."""
         if getattr(self.dgraph.X, "requires_grad", False):
             return (), "X requires a gradient"
         return pruned_hops(self.model, self.run)

@@ -102,7 +102,7 @@ def spill_edges(
 
 
 def _ranks(owner_N: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the place of each node in the order by part, by id inside a part, (N,) uint32, and the ends of the parts, (k,)."""
+    """Return the rank of each node when sorted by (part, id), (N,) uint32, and the ends of the parts, (k,)."""
     rank_N, part_ends = np.empty(len(owner_N), np.uint32), np.cumsum(np.bincount(owner_N, minlength=k))
     next_k = np.concatenate([[0], part_ends[:-1]])
     for start in range(0, len(owner_N), ID_ROWS):

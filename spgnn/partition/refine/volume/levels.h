@@ -1,7 +1,7 @@
 // The hypergraph on which volume is counted, and its coarsening inside parts. No Python here.
 //
-// A net has an owner and readers, all vertices. A part that holds a reader of a net and not its owner
-// is one row that is sent, times the net's weight. Vertices are ordered by part.
+// A net has an owner vertex and reader vertices. Each part that holds a reader and not the owner costs
+// one row, times the net's weight. Vertices are ordered by part.
 
 #pragma once
 
@@ -82,8 +82,8 @@ inline Level base_level(const int64_t* start, const int32_t* readers, int per_ve
     return level;
 }
 
-// Half as many vertices: v joins the cluster of its part with the largest sum over shared nets of
-// weight / size, over sqrt(work of the cluster). Identical nets become one.
+// Halve the number of vertices: v joins the cluster c of its part that maximises
+// sum over nets of v and c of (weight / size) / sqrt(work of c). Identical nets become one.
 class Coarsener {
   public:
     Coarsener(const Level& fine, int k, int64_t most_work, uint64_t seed)
@@ -226,7 +226,8 @@ class Coarsener {
 
     static constexpr size_t BINS = 32;
 
-    // The net of the same owner, kind and readers, which are those with this stamp and end coarse.pins.
+    // Return the net with the owner, kind and readers of the new one, or NONE. The new one's readers are the
+    // vertices u with seen[u] == stamp; they are at the end of coarse.pins, from `first` on.
     static int32_t find_twin(const Level& coarse, const std::vector<std::pair<uint64_t, int32_t>>& bin, uint64_t hash,
                              uint8_t kind, size_t first, const std::vector<int32_t>& seen, int32_t stamp) {
         for (auto [other_hash, other] : bin) {

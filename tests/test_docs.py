@@ -87,13 +87,13 @@ def test_every_model_and_sampler_has_a_line_of_python(page, names):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_PYTHON)
-def test_python_on_a_page_runs_and_prints_what_is_shown(page, tmp_path):
+def test_python_on_a_page_runs_and_prints_what_is_shown(page, python, tmp_path):
     blocks = blocks_and_output(DOCS / page)
     if any("torch_geometric" in code for code, _ in blocks):
         pytest.importorskip("torch_geometric")
     source = "\n".join(f"{code}\nprint({MARK!r})" for code, _ in blocks)
     (tmp_path / "page.py").write_text(source)
-    done = launch(0, [sys.executable, tmp_path / "page.py"], limit_s=300, cwd=tmp_path)
+    done = launch(0, [python, tmp_path / "page.py"], limit_s=300, cwd=tmp_path)
     assert done.code == 0, done.err
     printed = done.out.split(f"{MARK}\n")
     for (_, shown), output in zip(blocks, printed):

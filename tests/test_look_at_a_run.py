@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,14 +14,14 @@ LINES = [line for block in re.findall(r"```sh\n(.*?)```", PAGES, re.S) for line 
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_the_commands_run_and_write_the_files_that_are_named(tmp_path):
+def test_the_commands_run_and_write_the_files_that_are_named(python, tmp_path):
     pytest.importorskip("matplotlib")
     assert len(LINES) == 6
     for line in LINES:
         command, _, named = line.partition("#")
         command = command.replace("wordnet", "sbm:n=200,classes=3")
-        command = re.sub(r"\bspgnn ", f"{sys.executable} -m spgnn ", command)
-        command = command.replace("mpirun", str(mpirun())).replace("runs/", f"{sys.executable} {ROOT}/runs/")
+        command = re.sub(r"\bspgnn ", f"{python} -m spgnn ", command)
+        command = command.replace("mpirun", str(mpirun())).replace("runs/", f"{python} {ROOT}/runs/")
         done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=200)
         assert done.returncode == 0, f"{line}\n{done.stderr}"
         if "--trace" in line:

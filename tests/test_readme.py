@@ -3,7 +3,6 @@
 import os
 import re
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
@@ -32,12 +31,12 @@ def is_same(shown: str, printed: str) -> bool:
     return all(a == b or ("." in a and float(a) == pytest.approx(float(b), rel=0.01)) for a, b in pairs)
 
 
-def run(line: str, folder: Path) -> str:
-    """Run a command line with this Python in a folder and return what it printed."""
+def run(line: str, python: str, folder: Path) -> str:
+    """Run a command line with a Python in a folder and return what it printed."""
     argv = shlex.split(line)
     n = int(argv[2]) if argv[0] == "mpirun" else 0
     argv = argv[3:] if n else argv
-    argv = {"spgnn": [sys.executable, "-m", "spgnn"], "python": [sys.executable]}[argv[0]] + argv[1:]
+    argv = {"spgnn": [python, "-m", "spgnn"], "python": [python]}[argv[0]] + argv[1:]
     done = launch(n, argv, limit_s=120, cwd=folder)
     assert done.code == 0, done.err
     return done.out
@@ -69,17 +68,17 @@ def test_the_six_files_to_start_with_are_there():
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("line", full_beyond(1, [line for line in commands() if "demo.py" in line]))
-def test_the_script_prints_what_is_shown(line, tmp_path):
+def test_the_script_prints_what_is_shown(line, python, tmp_path):
     (tmp_path / "demo.py").write_text(PYTHON[0])
-    printed = run(line, tmp_path)
+    printed = run(line, python, tmp_path)
     assert is_same(commands()[line], printed), printed
 
 
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("line", [line for line in commands() if " spgnn " in f" {line}"])
-def test_the_command_runs_and_prints_the_lines_of_the_quickstart(line, tmp_path):
-    printed = run(line, tmp_path)
+def test_the_command_runs_and_prints_the_lines_of_the_quickstart(line, python, tmp_path):
+    printed = run(line, python, tmp_path)
     assert os.listdir(tmp_path) == [shlex.split(line)[-1]]
     shown = commands()[QUICKSTART].splitlines()
     assert {NUMBER.sub("0", row) for row in shown} <= {NUMBER.sub("0", row) for row in printed.splitlines()}

@@ -8,8 +8,8 @@
         ...                                         # plain asserts; every rank runs the whole body
 
 It becomes the items [thread-1] ... [mpi-16]. All selected bodies of one size, of all files, share one
-`mpirun` (marked `mpi`; skipped with the reason where there is none), so torch starts once per rank. With torch=[3]
-they also run under torchrun.
+`mpirun` (marked `mpi`; skipped with the reason where there is none) of ranks forked from a Python that has imported torch.
+With torch=[3] they also run under torchrun.
 Arguments: parametrized literals, `tmp_path` (one folder, all ranks) and `data_dir`. A failure shows
 the ranks and their tracebacks. `launch(n, argv)` runs any program under mpirun with a time limit.
 """
@@ -227,7 +227,8 @@ def _batch(request, world: World) -> dict[str, dict]:
     if world not in batches:
         items = [item for item in request.session.items if _world_of(item) == world]
         folder = request.getfixturevalue("tmp_path_factory").mktemp(world.kind)
-        batches[world] = _run_batch(world, [_case(item, folder / f"case{i}") for i, item in enumerate(items)], folder)
+        cases = [_case(item, folder / f"case{i}") for i, item in enumerate(items)]
+        batches[world] = _run_batch(world, cases, folder, request.getfixturevalue("python"))
     return batches[world]
 
 
@@ -250,7 +251,7 @@ def _case(item, folder: Path) -> dict:
     return body | {"name": item.nodeid, "values": repr(values), "paths": paths}
 
 
-def _run_batch(world: World, cases: list[dict], folder: Path) -> dict[str, dict]:
+def _run_batch(world: World, cases: list[dict], folder: Path, python: str) -> dict[str, dict]:
     """Run cases under mpirun or torchrun; start again behind a case that ended the job."""
     results: dict[str, dict] = {}
     while cases:
@@ -258,7 +259,7 @@ def _run_batch(world: World, cases: list[dict], folder: Path) -> dict[str, dict]
         job.mkdir()
         (job / "cases.json").write_text(json.dumps(cases))
         limit_s = START_LIMIT_S + CASE_LIMIT_S * len(cases)
-        ended = launch(world.size, [sys.executable, Path(__file__), job], limit_s, by=world.kind)
+        ended = launch(world.size, [python, Path(__file__), job], limit_s, by=world.kind)
         ranks = [_lines(job / f"rank{r}.jsonl") for r in range(world.size)]
         done = 0
         for case in cases:

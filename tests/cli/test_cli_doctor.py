@@ -1,7 +1,6 @@
 """spgnn doctor on one process and under mpirun, and the machine file that it writes."""
 
 import json
-import sys
 
 import pytest
 from command_line import run
@@ -31,8 +30,8 @@ def test_one_process_is_looked_at_and_calibrated(tmp_path, capsys):
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_ranks_of_a_launcher_are_looked_at_together():
-    done = launch(2, [sys.executable, "-m", "spgnn", "doctor", "--threads", "1", "--json"])
+def test_ranks_of_a_launcher_are_looked_at_together(python):
+    done = launch(2, [python, "-m", "spgnn", "doctor", "--threads", "1", "--json"])
     assert done.code == 0, done.err
     checks = {check["name"]: check for check in map(json.loads, done.out.splitlines())}
     assert set(CHECKS) < set(checks) and checks["large messages"]["state"] == "ok"

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import sys
 
 import numpy as np
 import pytest
@@ -142,8 +141,8 @@ def test_a_training_from_a_command_line_is_predicted_again_to_the_letter(tmp_pat
         ],
     ),
 )
-def test_an_error_under_mpirun_is_shown_once_then_its_rank_and_ends_the_job(argv, code, said):
-    ended = launch(3, [sys.executable, "-m", "spgnn", *argv])
+def test_an_error_under_mpirun_is_shown_once_then_its_rank_and_ends_the_job(argv, code, said, python):
+    ended = launch(3, [python, "-m", "spgnn", *argv])
     assert (ended.code, ended.out) == (code, "")
     (error,) = re.findall(r".*error: .*\n.*", ended.err)
     assert error.startswith("spgnn: error: ") and said in error and re.search(r"\n  rank \d; phase: ", error)

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -84,12 +83,12 @@ def test_the_first_line_of_the_command_names_the_folder(capsys):
 
 @pytest.mark.mpi
 @pytest.mark.slow
-def test_ranks_of_mpirun_agree_on_the_folder(tmp_path):
+def test_ranks_of_mpirun_agree_on_the_folder(python, tmp_path):
     for number in (1, 2):
-        ended = launch(2, [sys.executable, "-m", "spgnn", "train", GRAPH, "--epochs", "1"], cwd=tmp_path)
+        ended = launch(2, [python, "-m", "spgnn", "train", GRAPH, "--epochs", "1"], cwd=tmp_path)
         assert ended.code == 0 and re.findall("into (.*)", ended.err) == [f"runs/sbm-{number}"], ended.err
         assert (tmp_path / "runs" / f"sbm-{number}" / "predictions.npy").is_file()
-    assert launch(2, [sys.executable, "-m", "spgnn", "train", "path:n=9"], cwd=tmp_path).code == 3
+    assert launch(2, [python, "-m", "spgnn", "train", "path:n=9"], cwd=tmp_path).code == 3
     assert sorted(os.listdir(tmp_path / "runs")) == ["sbm-1", "sbm-2"]
 
 

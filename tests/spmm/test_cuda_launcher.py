@@ -10,7 +10,6 @@ import fake_cupy
 import numpy as np
 import pytest
 import torch
-from emulated_cuda import PASSES
 from pairs import full_beyond
 
 from spgnn.errors import ResourceError
@@ -20,6 +19,16 @@ from spgnn.spmm.kernels.cuda.kernels import CudaKernels
 from spgnn.spmm.kernels.cuda.launcher import OPTIONS, CupyLauncher, source_text
 from spgnn.spmm.kernels.cuda.work_items import LONG, LONGEST, SHORT, common_pack, launches, row_plan, tiling
 
+# Of the passes between products and the exchange.
+T, S, I = ("float", "double"), ("float", "double", "bfloat16"), ("int", "long long")
+PASSES = {
+    "dense": [f"{k}<{s}>" for k in ("mask_sum", "drop") for s in S]
+    + [f"{k}<{t}>" for k in ("add_chunks", "softmax_xent") for t in T]
+    + [f"drop_csr<{t}, {i}>" for t in T for i in I]
+    + ["finish<bfloat16, bfloat16>", "finish<bfloat16, float>", "finish<float, float>"],
+    "wire": [f"{k}<{s}>" for k in ("encode", "decode") for s in S],
+    "spmm": [f"take_rows<{w}>" for w in ("uint4", "uint2", "u32", "u16", "u8")],
+}
 # Whole packs of each type with most packs per lane, few lanes on several nonzeros, and mixed types.
 MOST = [("float", 4, 4), ("double", 2, 4), ("bfloat16", 8, 2), ("float16", 8, 2)]
 INSTANCES = PASSES | {

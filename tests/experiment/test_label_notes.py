@@ -1,5 +1,6 @@
 """Labels that are probably not what a user means are said before the first epoch; ordinary ones are not."""
 
+import socket
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from spgnn.distgraph import Parts, distribute
 from spgnn.graph import Graph, count_labels, label_notes
 from spgnn.layers import GCN, Stack
 from spgnn.partition import part_graph
+from spgnn.training import notes
 from spgnn.training.notes import data_notes
 from spgnn.training.parts.inference import LayerwiseScorer
 from spgnn.training.scorer import FullScorer
@@ -101,3 +103,11 @@ def test_all_ranks_count_the_labels_of_the_whole_graph_once(comm, evaluation):
     several = replace(graph, y=np.eye(4, dtype=np.int8)[graph.y % 4])
     dgraph = distribute(several, comm, method="random")
     assert not data_notes(dgraph, FullScorer(model, dgraph, dgraph.split_n))
+
+
+def test_hosts_without_loops_of_their_own_are_named_before_the_first_epoch(monkeypatch, capsys):
+    monkeypatch.setattr(notes, "slow_loops", lambda: "spgnn is compiled without loops for avx1024")
+    assert cli.main(["train", "sbm:n=60", "--epochs", "1", "--out", "none"]) == 0
+    said = capsys.readouterr().err
+    assert said.count("without loops for avx1024") == 1 and f"({socket.gethostname()})" in said
+    assert "SPGNN_ISA_BUILD=all pip install" in said

@@ -48,7 +48,7 @@ def _result_page(run: Run) -> Page:
         test = "none" if summary["test"] is None else f"{summary['test']:.4f}"
         lead = f"{run.config.get('model', 'model')}, {len(run.records):,} epochs on {ranks}; test {run.metric} {test}"
     page = Page(f"Training on {run.graph}", lead)
-    page.section("Result", "From summary.json. Scores are those of the best epoch, bytes those of all ranks per epoch.")
+    page.section("Result", "From summary.json. Scores: of the best epoch. Bytes: of all ranks, per epoch.")
     plain = {name: value for name, value in summary.items() if not isinstance(value, (dict, list))}
     page.properties(plain)
     page.section("Options", "Those that are not the defaults. Repeat: spgnn train --config config.toml --out DIR")

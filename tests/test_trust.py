@@ -29,13 +29,14 @@ QUICKLY = ("mutated_files", "bit_flips", "hostile_names", "predicted_bytes", "ex
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICKLY else pytest.mark.full) for name in PLANTS]
 )
-def test_a_line_sees_the_fault_that_is_planted_for_it(name, tmp_path):
+def test_a_line_sees_the_fault_that_is_planted_for_it(name, python, tmp_path):
     (number,) = (number for number, line in script("trust").LINES.items() if line == name)
     amount, said = PLANTS[name]
     words = f"--plant --only {number} --amount {amount} --json".split()
     argv = [sys.executable, RUNS / "trust", *words, tmp_path / "t"]
     limit_s = 2000 if name == "wheels" else 300  # it compiles
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=limit_s)
+    env = os.environ | {"TRUST_PYTHON": python}
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=limit_s)
     (line,) = json.loads((tmp_path / "t").read_text())["lines"]
     failures = line["failures"]
     assert done.returncode == 1 and re.search(said, "\n".join(failures), re.DOTALL), done.stdout + done.stderr

@@ -65,13 +65,6 @@ def test_fewer_bytes_take_less_time_where_the_network_is_slow():
     assert line(machine=slow, wire="bfloat16").epoch.exchange < columns.epoch.exchange
 
 
-def test_one_rank_exchanges_nothing_and_needs_most_memory():
-    one = line(1)
-    assert one.epoch.exchange == one.report.bytes_per_epoch == 0
-    big = PlannedGraph(stored(20_000))
-    assert line(1, planned=big).memory.parts["features"] > 3 * line(4, planned=big).memory.parts["features"]
-
-
 def test_replicated_rows_are_held_and_multiplied_c_times():
     one, two = line(4), line(4, c=2)
     assert (one.ranks, two.ranks) == (4, 8)
@@ -163,15 +156,6 @@ def test_a_pruned_step_multiplies_its_share_of_sparse_features():
     step, whole = (model_of(prune=prune).measured(planned, part, "columns", 1) for prune in (True, False))
     first, all_ = (PlannedRanks(planned, part, of).layers("forward")[0].dense[0][2].sum() for of in (step, whole))
     assert first == pytest.approx(all_ * step.layers[0].rows / 400) and step.layers[0].rows < 400
-
-
-@pytest.mark.parametrize("widths", [(20, 8, 12, 5), (20, 16, 16, 5)])
-def test_an_evaluation_takes_less_than_a_training_step(widths):
-    planned = PlannedGraph(stored())
-    part = part_graph(planned.graph, 2, "block")
-    for dropout in (0.0, 0.5):
-        found = plan_line(planned, part, "columns", 1, model_of(widths, dropout), MACHINE)
-        assert 0 < found.evaluation_s < found.epoch.epoch_s
 
 
 FAMILIES = {

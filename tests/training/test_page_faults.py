@@ -41,7 +41,7 @@ def faults_of(options: dict) -> list[int]:
 
 @ONLY_LINUX
 @pytest.mark.slow
-@pytest.mark.parametrize("name, options", full_beyond(6, CASES))
+@pytest.mark.parametrize("name, options", full_beyond(4, CASES))
 def test_an_epoch_after_the_second_maps_hardly_any_pages(name, options):
     faults = faults_of(options)[1:]
     assert sum(faults) <= MORE.get(name, MOST) * len(faults), faults

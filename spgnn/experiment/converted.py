@@ -18,7 +18,7 @@ from .folder import has_results
 
 
 def save_run(folder: str | Path, model: torch.nn.Module, graph: str, multilabel: bool = False, **options) -> None:
-    """Write config.toml and a checkpoint with the weights of a Stack of layers of spgnn.layers, or of stack_from_pyg.
+    """Write config.toml and a checkpoint with the weights of a Stack of layers of spgnn.layers.
 
         spgnn.save_run("runs/net", model, "planetoid/ind.cora", feature_norm="row")
         mpirun -n 4 spgnn predict runs/net
@@ -28,7 +28,7 @@ def save_run(folder: str | Path, model: torch.nn.Module, graph: str, multilabel:
             options     of `spgnn train`, such as features, edges and feature_norm.
     Raises: UsageError for a model with a custom layer, an option that is not known, and a folder that holds a run.
     """
-    spec = getattr(model, "spec", None) or listed_spec(model)
+    spec = listed_spec(model)
     lines = to_toml(build(TrainConfig, options), {"graph": str(graph)}).splitlines(keepends=True)
     given = [line for line in lines if line.partition(" ")[0] in ("graph", *options)]
     folder = Path(folder)

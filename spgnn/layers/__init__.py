@@ -10,7 +10,7 @@ _HOME = {
     "GIN": "gin", "MixHop": "mixhop", "SGC": "propagation", "APPNP": "propagation", "GCNII": "propagation",
     "NGNN": "ngnn", "MLP": "mlp", "EdgeEncoder": "edge_mlp", "EdgeDecoder": "edge_mlp", "EdgeMLP": "edge_mlp",
     "GINE": "edge_layers", "NNConv": "edge_layers", "Transformer": "edge_layers", "PNA": "edge_layers",
-    "GatedGCN": "edge_layers", "family": "registry", "from_pyg": "pyg", "stack_from_pyg": "pyg",
+    "GatedGCN": "edge_layers", "family": "registry",
 }  # fmt: skip
 __all__ = [*_HOME]
 

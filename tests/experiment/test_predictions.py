@@ -12,8 +12,9 @@ from torch.optim.lr_scheduler import StepLR
 from worlds import parallel
 
 import spgnn
-from spgnn.errors import InputError, SpgnnError, UsageError
+from spgnn.errors import InputError, SpgnnError, UsageError, together
 from spgnn.layers import APPNP, GAT, GCN, GIN, MLP, NGNN, SAGE, MixHop, Stack
+from spgnn.layers.registry import LISTED, ModelSpec
 
 GRAPH = replace(
     random_graph(n=40, edges=160, weighted=True, use="directed"),
@@ -104,6 +105,29 @@ def test_any_stack_of_layers_of_ours_is_saved_and_others_are_named(tmp_path):
     ):
         with pytest.raises(UsageError, match=f"layer 2 is .*{name}.*keep model.state_dict"):
             spgnn.save_run(tmp_path / "other", Stack(GCN(6, 3), layer), "sbm")
+
+
+def test_a_model_is_saved_in_an_empty_folder_alone_with_the_options_that_are_given(tmp_path):
+    with pytest.raises(UsageError, match="the model is a Linear, not a plain Stack"):
+        spgnn.save_run(tmp_path / "out", torch.nn.Linear(6, 3), "sbm")
+    spgnn.save_run(tmp_path / "run", made(), "sbm")
+    with pytest.raises(UsageError, match="holds another run; choose another folder"):
+        spgnn.save_run(tmp_path / "run", made(), "sbm")
+    with pytest.raises(UsageError, match="unknown key 'feature_nrm'; did you mean 'feature_norm'"):
+        spgnn.save_run(tmp_path / "other", made(), "sbm", feature_nrm="row")
+    assert "epochs" not in (tmp_path / "run" / "config.toml").read_text()
+    with pytest.raises(UsageError, match="layer 'Sequential' is not known"):
+        ModelSpec(LISTED, {"layers": [["Sequential", {}]]}).build()
+
+
+@parallel([1, 3], mpi=[])
+def test_the_command_predicts_a_saved_model_on_any_ranks(comm, tmp_path):
+    name, run = "sbm:n=40,classes=3,features=6", str(tmp_path / "run")
+    together(comm, spgnn.save_run, run, made().float(), name, root=0)
+    report = spgnn.experiment.predict(run, comm)
+    assert report["n"] == 40 and 0 <= report["test"] <= 1
+    expected = spgnn.predict(made().float(), name).classes
+    assert np.array_equal(np.load(tmp_path / "run" / "predictions.npy"), expected)
 
 
 def test_what_cannot_be_predicted_is_named(tmp_path):

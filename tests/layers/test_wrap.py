@@ -11,9 +11,11 @@ from torch.nn import functional
 from worlds import parallel
 
 import spgnn
+from spgnn import cli
 from spgnn.dist import SelfCommunicator
 from spgnn.errors import ShapeError, UsageError
 from spgnn.layers import GCN, Stack
+from spgnn.layers.registry import FAMILIES, Family
 from spgnn.layers.stack import set_epoch
 
 GRAPH = random_graph(n=30, edges=90)
@@ -155,6 +157,17 @@ def test_a_stack_of_wrapped_modules_trains_alike_on_any_ranks(comm):
     losses = [[record["loss"] for record in of.records] for of in (history, alone)]
     np.testing.assert_allclose(*losses, rtol=1e-10)
     assert history.bytes_predicted == history.bytes_sent
+
+
+def test_a_run_of_a_family_of_wrapped_modules_is_predicted_by_the_command_on_any_ranks(tmp_path, monkeypatch):
+    monkeypatch.setitem(FAMILIES, "normed", Family((), lambda *sizes_and_options: Stack(spgnn.wrap(Normed()))))
+    source, folder, out = "sbm:n=60,classes=4,features=6", str(tmp_path / "run"), str(tmp_path / "p.npy")
+    assert cli.main(["train", source, "--model", "normed", "--epochs", "3", "--out", folder]) == 0
+    assert cli.main(["predict", folder, "--out", out]) == 0
+    trained = np.load(tmp_path / "run" / "predictions.npy")
+    assert np.array_equal(np.load(out), trained) and len(set(trained)) > 1
+    spgnn.run_threads(3, lambda comm: spgnn.experiment.predict(folder, comm))
+    assert np.array_equal(np.load(tmp_path / "run" / "predictions.npy"), trained)
 
 
 @parallel([3], mpi=[])

@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-_HOME = {"run": "train", "resume": "train", "predict": "prediction", "save_run": "converted", "Checkpoints": "saving"}
+_HOME = {"run": "train", "resume": "train", "predict": "prediction", "save_run": "model_run", "Checkpoints": "saving"}
 __all__ = list(_HOME)
 
 

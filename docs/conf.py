@@ -7,7 +7,6 @@ import contextlib
 import importlib
 import inspect
 import io
-import os
 import re
 import shutil
 from pathlib import Path
@@ -52,7 +51,6 @@ def navigation() -> str:
 
 def options() -> str:
     """Return a section per command: what `spgnn CMD --help all` prints."""
-    os.environ["COLUMNS"] = "100"
     sections = []
     for name in cli.COMMANDS:
         with contextlib.redirect_stdout(io.StringIO()) as printed:

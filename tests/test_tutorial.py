@@ -15,12 +15,13 @@ VARIES = re.compile(
     r"-?[\d.,]+ ?(?:s|s/epoch|MB|GB|KB)(?![\w/])|load [\d.]+ of \d+ cores?|\"epoch_s\": [\d.e-]+|[\w./-]*/test_\S+"
 )
 NUMBER = re.compile(r"-?[\d,]*\.?\d+(?:[eE][-+]?\d+)?")
+MAIN = "import sys; sys.stdout.isatty = lambda: True; from spgnn.cli import main; sys.exit(main())"  # at a terminal
 PROGRAMS = {
-    "spgnn": 'exec {python} -m spgnn "$@"',
-    "python": 'exec {python} "$@"',
-    "mpirun": 'exec {mpirun} "$@"',
-    "torchrun": 'exec {torch} -m torch.distributed.run "$@"',
-    "srun": 'shift 3; exec {mpirun} -n 2 "$@"',  # srun -n 2 --mpi=pmi2
+    "spgnn": f'exec "{{python}}" -c "{MAIN}" "$@"',
+    "python": 'exec "{python}" "$@"',
+    "mpirun": 'exec "{mpirun}" "$@"',
+    "torchrun": 'exec "{torch}" -m torch.distributed.run "$@"',
+    "srun": 'shift 3; exec "{mpirun}" -n 2 "$@"',  # srun -n 2 --mpi=pmi2
 }
 
 
@@ -60,7 +61,7 @@ def test_a_page_of_the_tutorial_can_be_followed(page, tmp_path, python):
     for name, line in PROGRAMS.items():
         (bin / name).write_text("#!/bin/sh\n" + line.format(python=python, torch=sys.executable, mpirun=mpirun()))
         (bin / name).chmod(0o755)
-    env = {"PATH": f"{bin}:{os.environ['PATH']}", "COLUMNS": "80", "SCALE": "10"}
+    env = {"PATH": f"{bin}:{os.environ['PATH']}", "COLUMNS": "80", "NO_COLOR": "1", "SCALE": "10"}
     for name, body in steps((FOLDER / page).read_text(encoding="utf-8")):
         if name.endswith(".py") and body.startswith("# "):
             (folder / name).write_text(body)

@@ -15,6 +15,7 @@ import click
 
 from .. import __version__
 from ..errors import ResourceError, UsageError, is_out_of_memory
+from .console import page_width
 from .failure import explaining
 
 # In the order of a day's work; the module of a command has its name.
@@ -70,6 +71,7 @@ def spgnn(ctx: click.Context) -> None:
     Results go to stdout, messages to stderr. `spgnn COMMAND --help` lists the options of a command.
     """
     if ctx.invoked_subcommand is None:
+        ctx.terminal_width = page_width(sys.stderr)
         click.echo(ctx.get_help(), err=True)
         ctx.exit(UsageError.exit_code)
 
@@ -91,7 +93,7 @@ def run_command(command: click.Command, name: str, argv: Sequence[str] | None = 
             for word in sys.argv[1:] if argv is None else argv:
                 if "\n" in word:  # what is printed with it would have lines that spgnn does not say
                     raise UsageError(f"{word!r} has a line break; expected none in names and options")
-            code = command.main(argv, prog_name=name, standalone_mode=False)
+            code = command.main(argv, prog_name=name, standalone_mode=False, terminal_width=page_width(sys.stdout))
             sys.stdout.flush()
         return code or 0
     except BaseException as error:

@@ -9,7 +9,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from ..errors import printable, styled
 from ..terminal import redraw, say, terminal_columns
@@ -52,7 +52,7 @@ def write_json(value: Mapping[str, Any]) -> None:
 
 
 def fields_table(title: str, values: Mapping[str, Any]) -> str:
-    """Return a title and one aligned line per key, with readable labels; long values wrap at the terminal's width."""
+    """Return a title and one aligned line per key, with readable labels; long values are folded on a terminal."""
     lines = [(LABELS.get(key, key.replace("_", " ")), value_text(value)) for key, value in values.items()]
     left = max((len(label) for label, _ in lines), default=0)
     return "\n".join([folded(title)] + [folded(text, f"  {label:<{left}}  ") for label, text in lines])
@@ -69,7 +69,7 @@ def write_report(title: str, report: dict[str, Any], as_json: bool) -> None:
 
 
 def folded(text: str, first: str = "") -> str:
-    """Return first + text, wrapped between words at the terminal's width; further lines start below the text."""
+    """Return first + text, on a terminal wrapped between words at its width; further lines start below the text."""
     room = max(output_columns(), len(first) + 20)
     return textwrap.fill(
         text, room, initial_indent=first, subsequent_indent=" " * max(len(first), 2),
@@ -80,7 +80,7 @@ def folded(text: str, first: str = "") -> str:
 def write_table(
     rows: Sequence[Row], columns: Columns, omit: Sequence[str] = (), colour: Callable[[Row], str] | None = None
 ) -> None:
-    """Write rows as a table to stdout, as wide as the terminal.
+    """Write rows as a table to stdout, at most as wide as the terminal; all of it where there is none.
 
     Args: columns  key of the rows -> heading.
           omit     keys of columns to leave out, in this order, until it fits; a message counts them.
@@ -169,8 +169,13 @@ def bytes_text(count: float) -> str:
 
 
 def output_columns() -> int:
-    """Return COLUMNS, or the columns of the terminal on stdout; 80 if there is none."""
-    return shutil.get_terminal_size().columns
+    """Return COLUMNS, or the columns of the terminal on stdout; no limit if that is a pipe or file."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+
+
+def page_width(stream: TextIO) -> int | None:
+    """Return the width of click's help, 78 of 80 columns, where stream is a pipe or file; on a terminal None."""
+    return None if stream.isatty() else 78
 
 
 class ProgressBar:

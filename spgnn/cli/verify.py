@@ -12,7 +12,7 @@ import click
 from ..config import VerifyConfig
 from ..config.groups import ModelConfig
 from ..errors import UsageError
-from .console import write, write_json
+from .console import folded, write, write_json
 from .options import EDGES_HELP, GRAPH_HELP, MODEL_HELP, OneProcess, complete, config_options, integers, output_options
 from .source import load
 
@@ -53,7 +53,7 @@ def verify(graph: str, config: VerifyConfig, made: str, as_json: bool) -> int:
             write_json(asdict(row))
         write_json({"ok": found.ok, "slope": found.slope, "finding": found.finding and asdict(found.finding)})
     else:
-        write(str(found))
+        write("\n".join(map(folded, str(found).split("\n"))))
     return 0 if found.ok else NOT_EXACT
 
 

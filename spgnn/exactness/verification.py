@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -57,8 +56,7 @@ class Finding:
         where = f", first at node {self.node}" if self.node is not None else ""
         on = "1 rank" if self.ranks == (1,) else f"{', '.join(map(str, self.ranks))} ranks"
         of = f"module {self.module}" if self.module else "the model itself"
-        lines = [f"{of}: wrong {what}{size} on {on}{where}", f"likely reason: {self.reason}"]
-        return "\n".join(textwrap.fill(line, 80, subsequent_indent="  ", break_long_words=False) for line in lines)
+        return f"{of}: wrong {what}{size} on {on}{where}\nlikely reason: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -33,6 +33,17 @@ class Terminal(io.StringIO):
 
 
 @pytest.fixture
+def terminal(monkeypatch, capsys):
+    """Make stdout a terminal of so many columns, without colours."""
+
+    def of_columns(columns):
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+        monkeypatch.setenv("COLUMNS", str(columns)), monkeypatch.setenv("NO_COLOR", "1")
+
+    return of_columns
+
+
+@pytest.fixture
 def clock(monkeypatch):
     """Seconds that a test moves by hand."""
     now = [0.0]
@@ -92,9 +103,9 @@ WIDE = {key: f"column {key}" for key in "abcdefghi"}  # 8 characters and 2 space
     (20, "", ["ab", "ac", "ad", "ae", "af", "ag", "ah", "ai"], ""),
 ])  # fmt: skip
 def test_a_table_leaves_out_columns_or_is_stacked_where_the_terminal_is_narrow(
-    room, omit, heads, more, monkeypatch, capsys
+    room, omit, heads, more, terminal, capsys
 ):
-    monkeypatch.setenv("COLUMNS", str(room))
+    terminal(room)
     write_table([dict.fromkeys(WIDE, "x"), dict.fromkeys(WIDE, 1.0)], WIDE, omit)
     out, err = capsys.readouterr()
     blocks = [block.splitlines() for block in out.strip("\n").split("\n\n")]
@@ -124,11 +135,11 @@ def test_bytes_of_a_column_have_the_unit_of_the_largest_in_its_heading():
     ["partition", "-k", "4"],
     ["info"],
 ])  # fmt: skip
-def test_results_fit_the_columns_of_the_terminal_and_a_wide_one_shows_more(argv, monkeypatch, capsys):
+def test_results_fit_the_columns_of_the_terminal_and_a_wide_one_shows_more(argv, terminal, capsys):
     command, *options = argv
     shown = {}
     for columns in (80, 200):
-        monkeypatch.setenv("COLUMNS", str(columns))
+        terminal(columns)
         cli.main([command, "sbm:n=3000", *options, *(["--method", "block"] if command in ("measure", "plan") else [])])
         shown[columns] = capsys.readouterr().out
         assert shown[columns] and not [line for line in shown[columns].splitlines() if len(line) > columns]
@@ -150,7 +161,9 @@ def test_colour_is_on_a_terminal_alone_and_not_with_no_color(name, value, is_col
     assert stream.getvalue() == (coloured if is_coloured else "   s\n*  1\n   2\n")
 
 
-def test_a_long_value_wraps_below_itself():
+def test_a_long_value_wraps_below_itself_on_a_terminal(terminal):
+    assert len(fields_table("star " * 20, {"n": "word " * 30}).splitlines()) == 2
+    terminal(80)
     text = fields_table("star " * 20, {"n": "word " * 30})
     assert max(map(len, text.splitlines())) <= 80 and "\n         word" in text and "\n  star" in text
 

@@ -36,7 +36,7 @@ def test_the_table_marks_the_fastest_and_names_the_machine(capsys):
     title, machine, head, *lines = out.splitlines()
     assert code == 0 and "400 nodes" in title and "widths 16, 8, 4" in title
     assert machine == "ethernet-1g: 1 rank(s) per host, 16 GB of memory"
-    assert head.split()[:5] == ["ranks", "method", "scheme", "c", "kB/epoch"]
+    assert head.split()[:5] == ["ranks", "hosts", "method", "scheme", "c"]
     assert [line[0] for line in lines].count("*") == 1
 
 

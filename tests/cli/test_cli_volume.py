@@ -221,7 +221,7 @@ def test_measure_simulates_an_epoch_on_a_machine(capsys):
     code, out, _ = run(capsys, *argv, "--machine", "ethernet-1g")
     lines = out.splitlines()
     assert code == 0 and lines[1] == "simulated on ethernet-1g, in milliseconds"
-    assert lines[2].split()[:2] == ["ranks", "method"] and [line.split()[0] for line in lines[3:]] == ["4", "8"]
+    assert lines[2].split()[:2] == ["ranks", "k"] and [line.split()[0] for line in lines[3:]] == ["4", "8"]
 
 
 @pytest.mark.slow

@@ -65,7 +65,6 @@ def spoken(line: str) -> tuple[int, str]:
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
     make_tables()
 
 

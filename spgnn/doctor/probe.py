@@ -85,12 +85,12 @@ class SpmmRates:
 
 def spmm_rates(comm: Communicator, cache: float, threads: int = 0, repeat: int = 5) -> SpmmRates:
     """Time sparse products of random columns with narrow and wide tables, inside and outside the cache. Collective."""
-    fits, exceeds = max(cache / 4, 2 * MB), min(max(3 * cache, 96 * MB), 192 * MB)
+    fits, exceeds = max(cache / 4, 2 * MB), max(min(max(3 * cache, 96 * MB), 192 * MB), 1.5 * cache)
     narrow, wide = (_spmm_seconds(comm, F, fits, threads, repeat) for F in (16, 128))
     cached = 4 * (128 - 16) / max(wide - narrow, 1e-13)
     nonzero_s = max(narrow - 64 / cached, 0.02 * narrow)
     outside = _spmm_seconds(comm, 128, exceeds, threads, repeat)
-    hits = min(1.0, cache / exceeds)
+    hits = cache / exceeds
     memory = 512 * (1 - hits) / max(outside - nonzero_s - 512 * hits / cached, 1e-13)
     return SpmmRates(nonzero_s, cached, min(memory, cached))
 

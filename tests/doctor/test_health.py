@@ -5,7 +5,7 @@ import pytest
 from worlds import parallel
 
 from spgnn.dist import SelfCommunicator, run_threads
-from spgnn.doctor import health
+from spgnn.doctor import health, probe
 from spgnn.doctor.health import (
     check_device,
     check_kernels,
@@ -122,6 +122,17 @@ def test_a_calibration_measures_the_links_and_gives_all_ranks_one_machine(comm):
     texts = comm.all_gather_json(machine.to_toml())
     assert len(set(texts)) == 1
     assert np.isfinite(machine.local_bandwidth)
+
+
+@pytest.mark.parametrize("cache", [1e6, 30e6, 100e6, 300e6, 1e9])
+def test_rates_of_sparse_products_are_found_whatever_the_size_of_the_cache(cache, monkeypatch):
+    def seconds(_, F, table_bytes, *__):
+        hits = min(cache / table_bytes, 1)
+        return 1e-9 + 4 * F * (hits / 50e9 + (1 - hits) / 10e9)
+
+    monkeypatch.setattr(probe, "_spmm_seconds", seconds)
+    rates = probe.spmm_rates(SelfCommunicator(), cache)
+    assert (rates.nonzero_s, rates.cached, rates.memory) == pytest.approx((1e-9, 50e9, 10e9))
 
 
 def test_no_device_is_no_fault_and_says_what_is_missing():

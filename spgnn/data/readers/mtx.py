@@ -34,7 +34,7 @@ def is_mtx(path: Path) -> bool:
 def read_mtx(path: Path, progress=None, **options):
     """Read a MatrixMarket file: entry i j v -> A[i-1, j-1] = v, and A[j-1, i-1] too if it is symmetric.
 
-    The sizes in the header are first compared with that of the file: scipy.io.mmread allocates what it declares.
+    The sizes in the header are first compared with the size of the file: scipy.io.mmread allocates what it declares.
     """
     ids, weights = [np.zeros((0, 2), np.int32)], [np.zeros(0)]
     blocks, n_read = line_blocks(path, progress), 0

@@ -145,21 +145,23 @@ def test_labels_of_several_classes_and_a_model_without_a_stack_train_in_bfloat16
 @pytest.mark.slow
 @parallel([4], mpi=[])
 @pytest.mark.parametrize("scheme, replication", [("columns", 1), ("cover", 1), ("cover", 2), ("broadcast", 2)])
-def test_schemes_replication_pruning_and_wires_stay_near_the_one_rank_curve(comm, scheme, replication):
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("wire", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("prune", ["never", "always"])
+def test_schemes_replication_pruning_and_wires_stay_near_the_one_rank_curve(
+    comm, scheme, replication, dtype, wire, prune
+):
     from spgnn.dist import SelfCommunicator
 
     graph, widths = graph_of(use="undirected"), (16, 24, 9, 3)
 
-    def trained(comm, dtype, prune="never", **options):
+    def trained(comm, prune="never", **options):
         model = Stack(*[GCN(f, c, act="relu") for f, c in zip(widths, widths[1:])])
-        dgraph = distribute(graph, comm, method="random", dtype=dtype, **options)
+        dgraph = distribute(graph, comm, method="random", **options)
         return train(model, dgraph, epochs=6, lr=0.02, seed=1, prune=prune)
 
-    expected = [r["loss"] for r in trained(SelfCommunicator(), torch.float32).records]
-    for dtype in (torch.bfloat16, torch.float32):
-        for wire in ("float32", "bfloat16", "float16"):
-            for prune in ("never", "always"):
-                options = dict(scheme=scheme, replication=replication, wire=wire, wire_gradients=wire)
-                history = trained(comm, dtype, prune, **options)
-                np.testing.assert_allclose([r["loss"] for r in history.records], expected, rtol=1e-2)
-                assert history.bytes_sent == history.bytes_predicted > 0
+    expected = [r["loss"] for r in trained(SelfCommunicator(), dtype=torch.float32).records]
+    options = dict(dtype=dtype, scheme=scheme, replication=replication, wire=wire, wire_gradients=wire)
+    history = trained(comm, prune, **options)
+    np.testing.assert_allclose([r["loss"] for r in history.records], expected, rtol=1e-2)
+    assert history.bytes_sent == history.bytes_predicted > 0

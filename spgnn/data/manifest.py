@@ -12,39 +12,38 @@ MOST = 2**62  # of a count
 
 
 def checked_manifest(
-    path: Path, raw: bytes, known: tuple[str, tuple[int, ...]], types: dict, fault: Callable[[str], Exception]
+    path: Path, raw: bytes, known: tuple[str, int], types: dict, fault: Callable[[str], Exception]
 ) -> dict:
     """Return the manifest that raw holds.
 
-    Args:   known  (format, versions).
+    Args:   known  (format, version).
             types  see `check_types`; fault: of a message, the exception to raise.
     """
     try:
         manifest = json.loads(raw)
     except (ValueError, RecursionError) as error:
         raise fault(f"{path}: not JSON: {error}") from None
-    format, versions = known
+    format, known_version = known
     if not isinstance(manifest, dict) or manifest.get("format") != format:
         raise fault(f'{path}: not the manifest of a {format.removeprefix("spgnn-")}; expected "format": "{format}"')
     version = manifest.get("version")
-    if version not in versions or isinstance(version, bool):
-        read = f"version {versions[0]}" if len(versions) == 1 else f"versions {versions[0]} to {versions[-1]}"
-        raise fault(f"{path}: format version {version!r}; this spgnn reads {read}")
-    check_types(path, manifest, types, fault, version)
+    if version != known_version or isinstance(version, bool):
+        raise fault(f"{path}: format version {version!r}; this spgnn reads version {known_version}")
+    check_types(path, manifest, types, fault)
     if not is_sealed(manifest):
         raise fault(f"{path}: does not have the SHA-256 that it was written with")
     return manifest
 
 
-def check_types(path: Path, values: dict, types: dict, fault: Callable[[str], Exception], version: int = 0) -> None:
+def check_types(path: Path, values: dict, types: dict, fault: Callable[[str], Exception]) -> None:
     """Raise fault(message) unless the keys of each type have it.
 
-    Args:   types  the keys of each type; integers are from 0 to 2^62: `key?` may be absent, `key@2` is there from version 2 on.
+    Args:   types  the keys of each type; integers are from 0 to 2^62; `key?` may be absent.
     """
     for kind, words in types.items():
-        for key, _, first in (word.partition("@") for word in words.split()):
+        for key in words.split():
             value = values.get(key.rstrip("?"))
-            if version < int(first or 0) or (key.endswith("?") and value is None):
+            if key.endswith("?") and value is None:
                 continue
             is_kind = isinstance(value, (int, float) if kind is float else kind) and not isinstance(value, bool)
             if not is_kind or (kind is int and not 0 <= value <= MOST):
@@ -60,5 +59,5 @@ def seal(manifest: dict, default: Callable[[Any], Any] | None = None) -> dict:
 
 
 def is_sealed(manifest: dict) -> bool:
-    """Whether a manifest has the SHA-256 that it was written with; those of earlier versions have none."""
-    return "sha256" not in manifest or seal(manifest)["sha256"] == manifest["sha256"]
+    """Whether a manifest has the SHA-256 that it was written with."""
+    return seal(manifest)["sha256"] == manifest.get("sha256")

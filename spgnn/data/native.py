@@ -24,10 +24,10 @@ from .manifest import checked_manifest
 from .readers.npz import read_npy
 
 MANIFEST = "manifest.json"
-FORMAT, VERSION = "spgnn-graph", 2  # 1: without a seal
+FORMAT, VERSION = "spgnn-graph", 2
 MANIFEST_BYTES = 64 << 20
 CHUNK_BYTES = 16 << 20
-KEYS = {str: "name edges sha256@2", int: "n nnz n_features", dict: "meta files", list: "classes?"}
+KEYS = {str: "name edges sha256", int: "n nnz n_features", dict: "meta files", list: "classes?"}
 SPARSE_X = ("features_indptr", "features_indices", "features_data")
 # name: (kinds of dtype, axes); other names are no part of a graph.
 ARRAYS = {
@@ -101,7 +101,7 @@ def read_manifest(path: Path) -> dict:
         raise InputError(f"{path}: not a native graph: it has no {MANIFEST}; was a convert interrupted?") from error
     except OSError as error:
         raise InputError(f"{where}: cannot be read: {error.strerror or error}") from error
-    manifest = checked_manifest(where, raw, (FORMAT, (1, VERSION)), KEYS, FormatError)
+    manifest = checked_manifest(where, raw, (FORMAT, VERSION), KEYS, FormatError)
     _check_files(where, manifest)
     return manifest
 

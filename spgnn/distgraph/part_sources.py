@@ -73,13 +73,13 @@ class PartSource(Protocol):
 
 
 class FolderSource:
-    """The parts of a folder of version 2; each call maps the files of one part.
+    """The parts of a folder; each call maps the files of one part.
 
-    Raises: PartitionError unless it has sums, and halos of so many hops.
+    Raises: PartitionError unless it has halos of so many hops.
     """
 
     def __init__(self, folder: PartitionFolder, hops: int):
-        folder.check_sums(hops)
+        folder.check_hops(hops)
         self.folder, self.hops, self._checked = folder, hops, set()
         manifest, where = folder.manifest, folder.path / "manifest.json"
         files = manifest["parts"]

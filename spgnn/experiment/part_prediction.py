@@ -31,7 +31,7 @@ def parts_of(
     _check(folder, evaluation, needs_rows)
     if evaluation == "together" or folder is None or needs_rows:
         return None
-    if evaluation == "auto" and (folder.manifest["hops"] == 0 or folder.manifest["version"] < 2):
+    if evaluation == "auto" and folder.manifest["hops"] == 0:
         return None
     parts = Parts(folder, source.comm, hops=1, split=source.config.split, **asdict(how))
     return parts if choose_evaluation(model, parts, evaluation, memory) == "layerwise" else None

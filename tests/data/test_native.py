@@ -211,7 +211,7 @@ REFUSED = {
     "no manifest": (lambda folder: (folder / "manifest.json").unlink(), "no manifest.json"),
     "manifest cut off": (truncate("manifest.json", 9), "not JSON"),
     "manifest of another kind": (edit(format="spgnn-partition"), "not the manifest of a graph"),
-    "newer version": (edit(version=3), "this spgnn reads versions 1 to 2"),
+    "newer version": (edit(version=3), "this spgnn reads version 2"),
     "n is text": (edit(n="6"), "n = '6'; expected int"),
     "n is wrong": (edit(n=7), "expected \\(8,\\) from n = 7"),
     "n is absurd": (edit(n=10**15), "from n = 10+"),

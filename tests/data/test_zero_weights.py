@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from graphs import random_graph
-from old_folders import replaced
+from edited_parts import replaced
 from test_memory import Data, DGLGraph, Tensor
 
 from spgnn.cli import main

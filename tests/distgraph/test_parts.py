@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from graphs import dense_operator, random_graph
-from old_folders import as_version_1, replaced
+from edited_parts import replaced
 from worlds import parallel
 
 from spgnn.config.names import NORMS
@@ -230,21 +230,6 @@ def test_the_bytes_of_a_part_are_those_of_the_files_that_it_reads(tmp_path):
     assert Parts(tmp_path / "parts", comm, hops=1).nbytes(1) == sum(sizes.values())
     own = sum(size for name, size in sizes.items() if not name.startswith("halo"))
     assert Parts(tmp_path / "parts", comm, hops=0).nbytes(1) == own
-
-
-@parallel([1, 2], mpi=[])
-def test_a_folder_of_version_1_trains_whole_and_names_the_remedy_for_parts(comm, tmp_path):
-    graph, partition = cut(k=3)
-    path = tmp_path / f"{comm.size}"
-    if comm.rank == 0:
-        save_partition(partition, path, graph)
-        as_version_1(path)
-    comm.barrier()
-    np.testing.assert_array_equal(
-        distribute(path, comm).node_n, np.flatnonzero(partition.owner_N % comm.size == comm.rank)
-    )
-    with pytest.raises(PartitionError, match=r"version 1, without the row sums .*spgnn partition GRAPH -k K --hops 1"):
-        Parts(path, comm)
 
 
 def test_what_does_not_fit_is_refused_with_the_fix(tmp_path):

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from old_folders import without_digests
+from edited_parts import redigested
 
 from spgnn.config import TrainConfig
 from spgnn.data import load_graph
@@ -88,7 +88,7 @@ def spoil(path, at, value):
     array = np.load(path, mmap_mode="r+")
     array[at] = value
     array.flush()
-    without_digests(path.parents[1])
+    redigested(path.parents[1])
 
 
 @pytest.mark.parametrize("file, at, value, said", [

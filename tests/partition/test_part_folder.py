@@ -1,4 +1,4 @@
-"""A partition folder of version 2: halos and sums of every part, what checks them, and what version 1 is good for."""
+"""A partition folder: halos and sums of every part, and what checks them."""
 
 import json
 import shutil
@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from graphs import random_graph
-from old_folders import as_version_1, replaced, resealed, without_digests
+from edited_parts import replaced, resealed, redigested
 
 from spgnn.distgraph.part_sources import FolderSource
 from spgnn.errors import PartitionError, UsageError
@@ -95,36 +95,18 @@ def test_hops_are_an_integer_from_0_to_127(tmp_path, hops):
     assert not list(tmp_path.iterdir())
 
 
-def test_version_1_loads_and_names_the_remedy_where_sums_are_needed(tmp_path):
-    graph, part = saved(tmp_path / "parts")
-    as_version_1(tmp_path / "parts")
-    folder = PartitionFolder(tmp_path / "parts")
-    np.testing.assert_array_equal(load_partition(tmp_path / "parts", graph).owner_N, part.owner_N)
-    assert (
-        (folder.manifest["version"], folder.manifest["hops"]) == (1, 0)
-        and folder.halo(0) is None
-        and folder.block(0).A_nN.nnz
-    )
-    remedy = r"version 1, without the row sums .*`spgnn partition GRAPH -k K --hops 2 --out DIR`"
-    with pytest.raises(PartitionError, match=remedy):
-        folder.check_sums(2)
-    with pytest.raises(PartitionError, match="version 1"):
-        folder.sums(0)
-    assert check_parts(tmp_path / "parts")["version"] == 1
-
-
 def test_a_halo_of_fewer_hops_than_asked_for_is_refused(tmp_path):
     saved(tmp_path / "parts", hops=1)
     with pytest.raises(PartitionError, match="has a halo of 1 hops, got hops = 2; .* --hops 2 "):
-        PartitionFolder(tmp_path / "parts").check_sums(2)
+        PartitionFolder(tmp_path / "parts").check_hops(2)
 
 
-@pytest.mark.parametrize("version", [0, 4, True, "2", None])
+@pytest.mark.parametrize("version", [1, 2, 4, True, "3", None])
 def test_another_version_is_refused(tmp_path, version):
     saved(tmp_path / "parts")
     path = tmp_path / "parts" / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"version": version}))
-    with pytest.raises(PartitionError, match="this spgnn reads versions 1 to 3"):
+    with pytest.raises(PartitionError, match="this spgnn reads version 3"):
         _ = PartitionFolder(tmp_path / "parts").manifest
 
 
@@ -164,7 +146,7 @@ def test_check_names_the_array_that_is_wrong(tmp_path, name):
     change(path, damage)
     with pytest.raises(PartitionError, match=f"{path.name}: the SHA-256 differs"):
         check_parts(tmp_path / "parts")
-    without_digests(tmp_path / "parts")
+    redigested(tmp_path / "parts")
     with pytest.raises(PartitionError, match=message):
         check_parts(tmp_path / "parts")
 

@@ -71,7 +71,7 @@ class Halo:
         node_g:   (g,) int64, original ids, rising; hop_g: (g,) int8, 1 and more.
         A_gN:     (g, N) CSR, original ids: the rows of nodes before the last hop, others empty; None for one hop.
         X_gF:     (g, F) dense or CSR, or None.
-        sums_g3:  (g, 3) float64, row sum, column sum and diagonal in the whole graph, or None in folders of version 1.
+        sums_g3:  (g, 3) float64, row sum, column sum and diagonal in the whole graph; None: not read.
     Raises: PartitionError if the arrays do not fit each other.
     """
 

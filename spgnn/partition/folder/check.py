@@ -31,7 +31,7 @@ def check_parts(path: str | Path, progress: Progress = None) -> dict:
     folder = PartitionFolder(path)
     folder.ids()  # their files are compared with the manifest
     owner_N, k = folder.partition().owner_N, folder.manifest["k"]
-    has_sums, n_nodes = folder.manifest["version"] > 1, folder.manifest["n_nodes"]
+    n_nodes = folder.manifest["n_nodes"]
     sums_N3 = np.full((n_nodes, 3), np.nan)
     nnz, columns_N = 0, np.zeros(n_nodes)
     for p in range(k):
@@ -41,15 +41,14 @@ def check_parts(path: str | Path, progress: Progress = None) -> dict:
         if not np.array_equal(own_n, block.own_n):
             raise _wrong(folder, p, "own", "has other nodes than owner.npy")
         nnz += block.A_nN.nnz
-        if has_sums:
-            sums_N3[own_n] = _own_sums(folder, block)
-            columns_N += axis_sums(block.A_nN, 0)
+        sums_N3[own_n] = _own_sums(folder, block)
+        columns_N += axis_sums(block.A_nN, 0)
         if progress is not None:
             progress(p + 1, 2 * k)
     if nnz != folder.manifest.get("nnz", nnz):
         raise PartitionError(f"{folder.path}: the parts have {nnz} nonzeros, the manifest {folder.manifest['nnz']}")
     differs = ~np.isclose(columns_N, sums_N3[:, 1], rtol=1e-9, atol=1e-9)
-    if has_sums and differs.any():
+    if differs.any():
         node = int(np.argmax(differs))
         raise _wrong(
             folder, owner_N[node], "sums", f"node {node}: column sum {sums_N3[node, 1]:g}, A {columns_N[node]:g}"
@@ -58,7 +57,7 @@ def check_parts(path: str | Path, progress: Progress = None) -> dict:
     for p in range(k):
         halo = folder.halo(p)
         if halo is not None:
-            _check_halo(folder, halo, owner_N, sums_N3 if has_sums else None)
+            _check_halo(folder, halo, owner_N, sums_N3)
             halo_nodes += len(halo.node_g)
         if progress is not None:
             progress(k + p + 1, 2 * k)
@@ -84,7 +83,7 @@ def _own_sums(folder: PartitionFolder, block: RowBlock) -> np.ndarray:
     return sums_n3
 
 
-def _check_halo(folder: PartitionFolder, halo: Halo, owner_N: np.ndarray, sums_N3: np.ndarray | None) -> None:
+def _check_halo(folder: PartitionFolder, halo: Halo, owner_N: np.ndarray, sums_N3: np.ndarray) -> None:
     """Raise PartitionError unless a halo has the nodes that its part reads, with the rows and sums of their owners."""
     p, node_g = halo.rank, halo.node_g
     folder.check_values(halo)
@@ -99,8 +98,6 @@ def _check_halo(folder: PartitionFolder, halo: Halo, owner_N: np.ndarray, sums_N
             columns = np.unique(sp.csr_array(halo.A_gN[np.flatnonzero(halo.hop_g == hop)]).indices).astype(np.int64)
             is_new = (owner_N[columns] != p) & ~np.isin(columns, node_g[halo.hop_g <= hop])
             read = columns[is_new]
-    if sums_N3 is None:
-        return
     if halo.sums_g3 is None or not np.array_equal(halo.sums_g3, sums_N3[node_g], equal_nan=True):
         raise _wrong(folder, p, "halo_sums", "differs from the sums of the parts that own its nodes")
     if halo.A_gN is not None:

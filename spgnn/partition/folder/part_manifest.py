@@ -15,10 +15,10 @@ from ...errors import PartitionError, is_integer
 
 FORMAT, VERSION = "spgnn-partition", 3
 KEYS = {
-    int: "n_nodes k n_features seed hops@2 n_classes@2",
-    str: "method graph_digest owner_sha256 sha256@3",
-    dict: "metrics edge_meta? files?",
-    list: "parts classes? train@2",
+    int: "n_nodes k n_features seed hops n_classes",
+    str: "method graph_digest owner_sha256 sha256",
+    dict: "metrics edge_meta? files",
+    list: "parts classes? train",
     float: "balance seconds?",
 }
 
@@ -36,12 +36,11 @@ def write_manifest(folder: Path, entries: dict) -> None:
 def checked_parts_manifest(path: Path, data: bytes) -> dict:
     """Return what a manifest.json holds. Raises: PartitionError where it is damaged, or does not describe its parts."""
     again = lambda text: PartitionError(f"{text}; write the partition again")
-    manifest = checked_manifest(path, data, (FORMAT, (1, 2, VERSION)), KEYS, again)
+    manifest = checked_manifest(path, data, (FORMAT, VERSION), KEYS, again)
     is_count = lambda counts: (
         counts is None or (isinstance(counts, list) and all(is_integer(n) and n >= 0 for n in counts))
     )
-    train = manifest["train"] if manifest["version"] > 1 else [None] * manifest["k"]
-    if len(train) != manifest["k"] or not all(map(is_count, train)):
+    if len(manifest["train"]) != manifest["k"] or not all(map(is_count, manifest["train"])):
         raise again(f"{path}: train has not the counts of each of {manifest['k']} parts")
     parts = manifest["parts"]
     try:
@@ -50,7 +49,6 @@ def checked_parts_manifest(path: Path, data: bytes) -> dict:
         raise again(f"{path}: a part is not described as expected ({error!r})") from None
     if (len(parts), n_nodes) != (manifest["k"], manifest["n_nodes"]):
         raise again(f"{path}: {len(parts)} parts of {n_nodes} nodes; expected {manifest['k']} of {manifest['n_nodes']}")
-    manifest.setdefault("hops", 0)  # of version 1, the pipeline alone wrote halos
     return manifest
 
 

@@ -162,7 +162,7 @@ class PartitionFolder:
         manifest = self.manifest
         owner_N = np.array(_map(self.path / "owner.npy", "<i4", [manifest["n_nodes"]]))
         owner_N.flags.writeable = False
-        self._check_file(self.path / "owner.npy", manifest.get("files", {}).get("owner.npy"))
+        self._check_file(self.path / "owner.npy", manifest["files"].get("owner.npy", ""))
         if sha256_of(owner_N) != manifest["owner_sha256"]:
             raise PartitionError(
                 f"{self.path / 'owner.npy'}: the SHA-256 differs from the manifest's; write the partition again"
@@ -195,10 +195,10 @@ class PartitionFolder:
 
     def ids(self) -> np.ndarray | None:
         """Return what the user calls the nodes, (N,) int64 or str, original order; None: 0 to N - 1."""
-        paths = [self.path / f"{name}.npy" for name in ("ids", "ids_bytes", "ids_indptr")]
-        names = [path.stem for path in paths if path.is_file() or path.name in self.manifest.get("files", ())]
-        for path in paths:
-            self._check_file(path, self.manifest.get("files", {}).get(path.name))
+        files = self.manifest["files"]
+        names = [name for name in ("ids", "ids_bytes", "ids_indptr") if f"{name}.npy" in files]
+        for name in names:
+            self._check_file(self.path / f"{name}.npy", files[f"{name}.npy"])
         try:
             ids = unpacked_ids({name: read_npy(self.path / f"{name}.npy") for name in names})
             return checked_ids(ids, self.manifest["n_nodes"])
@@ -240,24 +240,19 @@ class PartitionFolder:
     def sums(self, rank: int) -> np.ndarray:
         """Memory-map the row sum, the column sum and the diagonal of the own nodes in the whole graph, (n, 3) float64.
 
-        The diagonal is NaN where no entry is stored. Raises: PartitionError for a folder of version 1.
+        The diagonal is NaN where no entry is stored.
         """
-        self.check_sums()
         with self._part(rank) as files:
             if files["sums"].shape != (len(files["own"]), 3):
                 raise ValueError(f"sums has shape {files['sums'].shape}; expected ({len(files['own'])}, 3)")
             return files["sums"]
 
-    def check_sums(self, hops: int = 0) -> None:
-        """Raise PartitionError, with the remedy, unless the folder has sums, and halos of so many hops."""
-        write = "partition the graph again, `spgnn partition GRAPH -k K --hops {} --out DIR`"
-        version, has = self.manifest["version"], self.manifest["hops"]
-        if version < 2:
-            raise PartitionError(
-                f"{self.path}: is of version 1, without the row sums that averaging needs; {write.format(max(hops, 1))}"
-            )
+    def check_hops(self, hops: int) -> None:
+        """Raise PartitionError, with the remedy, unless the folder has halos of so many hops."""
+        has = self.manifest["hops"]
         if hops > has:
-            raise PartitionError(f"{self.path}: has a halo of {has} hops, got hops = {hops}; {write.format(hops)}")
+            write = f"partition the graph again, `spgnn partition GRAPH -k K --hops {hops} --out DIR`"
+            raise PartitionError(f"{self.path}: has a halo of {has} hops, got hops = {hops}; {write}")
 
     def halo(self, rank: int) -> Halo | None:
         """Memory-map the halo of a part, or return None if the folder has none: `hops` of save_partition writes it."""
@@ -303,17 +298,17 @@ class PartitionFolder:
             raise PartitionError(f"{part}: the arrays do not make a row block: {error}") from None
 
     def _array(self, path: Path, entry: dict) -> np.ndarray:
-        """Map an array that a manifest describes; the first time it is compared with its SHA-256, which early folders lack."""
+        """Map an array that a manifest describes; the first time it is compared with its SHA-256."""
         array, name = _map(path, entry["dtype"], entry["shape"]), path.stem
         axes = (1, 2) if name in ("labels", "split") else (2,) if name in TABLES else (1,)
         if array.dtype.kind not in "biuf" or array.ndim not in axes:
             raise PartitionError(f"{path}: holds {array.dtype} {array.shape}; expected numbers of {axes[-1]} axes")
-        self._check_file(path, entry.get("sha256"))
+        self._check_file(path, entry["sha256"])
         return array
 
-    def _check_file(self, path: Path, sha256: str | None) -> None:
-        """Compare a file with its SHA-256, once; None: the manifest, of an early folder, has none."""
-        if path in self._verified or sha256 is None:
+    def _check_file(self, path: Path, sha256: str) -> None:
+        """Compare a file with its SHA-256, once."""
+        if path in self._verified:
             return
         if not path.is_file() or sha256_of_file(path) != sha256:
             raise PartitionError(f"{path}: the SHA-256 differs from the manifest's; write the partition again")

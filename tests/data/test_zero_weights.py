@@ -7,8 +7,8 @@ import networkx as nx
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from graphs import random_graph
 from edited_parts import replaced
+from graphs import random_graph
 from test_memory import Data, DGLGraph, Tensor
 
 from spgnn.cli import main

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from graphs import dense_operator, random_graph
 from edited_parts import replaced
+from graphs import dense_operator, random_graph
 from worlds import parallel
 
 from spgnn.config.names import NORMS

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from edited_parts import redigested, replaced, resealed
 from graphs import random_graph
-from edited_parts import replaced, resealed, redigested
 
 from spgnn.distgraph.part_sources import FolderSource
 from spgnn.errors import PartitionError, UsageError
 from spgnn.graph import graph_from_coo
-from spgnn.partition import PartitionFolder, load_partition, part_graph, partition_of, save_partition
+from spgnn.partition import PartitionFolder, part_graph, partition_of, save_partition
 from spgnn.partition.folder.check import check_parts
 from spgnn.partition.part_halo import HaloFinder, matrix_sums
 

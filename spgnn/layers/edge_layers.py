@@ -12,11 +12,8 @@ import torch
 from torch import nn
 
 from ..errors import UsageError, check_integer
-from .edge_mlp import EdgeEncoder, attributes, states
-from .layer import Layer, add_bias, check_number, of_hidden
-from .mlp import MLP
-from .sequence import make_stack
-from .stack import Stack
+from .edge_mlp import attributes, states
+from .layer import Layer, add_bias, check_number
 
 
 class GINE(Layer):
@@ -170,34 +167,3 @@ def _weighted(A, W_e: torch.Tensor) -> torch.Tensor:
     """Return e_ij W_e, (E, C)."""
     e_EF = attributes(A, len(W_e))
     return e_EF @ W_e.to(e_EF.dtype)
-
-
-def _stack_of(layer, f_in: int, n_out: int, options, f_edge: int, **more) -> Stack:
-    hidden = lambda f, c: layer(f, c, f_edge, **more, **of_hidden(options))
-    last = lambda f, c: layer(f, c, f_edge, bias=options.bias)
-    return make_stack(f_in, n_out, options, hidden, last)
-
-
-def gine_stack(f_in: int, n_out: int, options, f_edge: int) -> Stack:
-    """Return F -> hidden ... -> C of GINE; the last layer without activation, norm and residual."""
-    return _stack_of(GINE, f_in, n_out, options, f_edge)
-
-
-def transformer_stack(f_in: int, n_out: int, options, f_edge: int) -> Stack:
-    """Return F -> hidden ... -> C of Transformer; hidden layers have options.heads heads, the last one has one."""
-    return _stack_of(Transformer, f_in, n_out, options, f_edge, heads=options.heads)
-
-
-def pna_stack(f_in: int, n_out: int, options, f_edge: int) -> Stack:
-    """Return F -> hidden ... -> C of PNA; messages are as wide as the hidden layers."""
-    hidden = lambda f, c: PNA(f, c, f_edge, options.hidden, **of_hidden(options))
-    last = lambda f, c: PNA(f, c, f_edge, options.hidden, bias=options.bias)
-    return make_stack(f_in, n_out, options, hidden, last)
-
-
-def gatedgcn_stack(f_in: int, n_out: int, options, f_edge: int) -> Stack:
-    """Return dense layers of nodes and edges to width hidden, options.layers layers GatedGCN, and a dense one to C."""
-    h = options.hidden
-    encoders = MLP(f_in, h), EdgeEncoder(f_edge, h, h, "relu")
-    layers = (GatedGCN(h) for _ in range(options.layers))
-    return Stack(*encoders, *layers, MLP(h, n_out), dropout=options.dropout, input_dropout=options.input_dropout)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import nn
 
 from ..errors import UsageError, check_integer
 from .layer import Layer, check_choice
-from .mlp import MLP
-from .stack import Stack
 
 INNER = {"silu": nn.SiLU, "relu": nn.ReLU, "elu": nn.ELU, "gelu": nn.GELU, "tanh": nn.Tanh}
 
@@ -110,15 +106,3 @@ def _mlp(f_in: int, hidden: int, f_out: int, act: str) -> nn.Sequential:
     """Return norm(act(x W_1 + b_1) W_2 + b_2)."""
     check_choice("act", act, tuple(INNER))
     return nn.Sequential(nn.Linear(f_in, hidden), INNER[act](), nn.Linear(hidden, f_out), nn.LayerNorm(f_out))
-
-
-def meshgraphnet_stack(f_in: int, n_out: int, options, f_edge: int) -> Stack:
-    """Return an encoder of nodes and one of edges, options.layers layers EdgeMLP of width hidden, and a decoder."""
-    h, act = options.hidden, options.act
-    inner: dict[str, Any] = {"hidden": (h,), "inner": act}
-    return Stack(
-        MLP(f_in, h, norm="layer", **inner),
-        EdgeEncoder(f_edge, h, h, act),
-        *(EdgeMLP(h, act=act) for _ in range(options.layers)),
-        MLP(h, n_out, **inner),
-    )

@@ -6,9 +6,7 @@ from typing import Literal
 
 from ..errors import UsageError, check_integer
 from ..spmm.dropout import check_rate
-from .layer import Layer, check_choice, check_number, of_hidden, random_if_dropped
-from .sequence import make_stack
-from .stack import Stack
+from .layer import Layer, check_choice, check_number, random_if_dropped
 
 HEADS = 8
 ATTENTION, MERGE = ("v1", "v2"), ("cat", "mean")
@@ -85,11 +83,3 @@ class GAT(Layer):
         return f"{self.f_in} -> {self.f_out}, {self.attention}, heads={self.heads}, {self.merge}, " + (
             f"slope={self.slope}, dropout={self.dropout}, {self.end}"
         )
-
-
-def gat_stack(f_in: int, n_classes: int, options) -> Stack:
-    """Return F -> hidden ... -> C; the heads of hidden layers are concatenated, the heads of the last one averaged."""
-    attention = {"attention": options.attention, "dropout": options.attention_dropout}
-    hidden = lambda f, c: GAT(f, c, options.heads, **attention, **of_hidden(options))
-    last = lambda f, c: GAT(f, c, options.heads_out, merge="mean", bias=options.bias, **attention)
-    return make_stack(f_in, n_classes, options, hidden, last)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from .layer import Layer, of_hidden, random_if_dropped
-from .sequence import make_stack
-from .stack import Stack
+from .layer import Layer, random_if_dropped
 
 
 class GCN(Layer):
@@ -39,9 +37,3 @@ class GCN(Layer):
     def extra_repr(self) -> str:
         own = f", operator={self.operator}" if self.operator else ""
         return f"{self.f_in} -> {self.f_out}, act={self.act_name}, residual={self.residual}{own}"
-
-
-def gcn_stack(f_in: int, n_classes: int, options) -> Stack:
-    """Return F -> hidden ... -> C with an activation between the layers; norm and residual act on hidden layers alone."""
-    hidden, last = lambda f, c: GCN(f, c, **of_hidden(options)), lambda f, c: GCN(f, c, bias=options.bias)
-    return make_stack(f_in, n_classes, options, hidden, last)

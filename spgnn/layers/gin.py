@@ -6,9 +6,7 @@ import torch
 from torch import nn
 
 from ..errors import check_integer
-from .layer import Layer, check_number, of_hidden, random_if_dropped
-from .sequence import make_stack
-from .stack import Stack
+from .layer import Layer, check_number, random_if_dropped
 
 
 class GIN(Layer):
@@ -53,10 +51,3 @@ class GIN(Layer):
 
     def extra_repr(self) -> str:
         return f"{self.f_in} -> {self.W_2.shape[0]} -> {self.f_out}, {self.end}"
-
-
-def gin_stack(f_in: int, n_classes: int, options) -> Stack:
-    """Return F -> hidden ... -> C; the last layer without activation, norm and residual."""
-    hidden = lambda f, c: GIN(f, c, **of_hidden(options))
-    last = lambda f, c: GIN(f, c, options.hidden, bias=options.bias)
-    return make_stack(f_in, n_classes, options, hidden, last)

@@ -6,7 +6,6 @@ import inspect
 import math
 import threading
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import nn
@@ -236,12 +235,6 @@ def width_of(layer: nn.Module, name: str) -> int | None:
 def _dense(H_nF) -> torch.Tensor:
     """Return sparse rows as a tensor, as large as Z: rows that are added to Z have F = C."""
     return H_nF if torch.is_tensor(H_nF) else H_nF.dense()
-
-
-def of_hidden(options) -> dict[str, Any]:
-    """Return act, bias, norm and residual of hidden layers, as a Layer takes them."""
-    norm = None if options.norm == "none" else options.norm
-    return {"act": options.act, "bias": options.bias, "norm": norm, "residual": options.residual}
 
 
 def dense_act(A, X_nF, W_FC, b_C, act) -> torch.Tensor:

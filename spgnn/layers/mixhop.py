@@ -8,9 +8,7 @@ from typing import Literal
 from torch import nn
 
 from ..errors import UsageError
-from .layer import Layer, check_choice, check_widths, of_hidden, random_if_dropped
-from .sequence import make_stack
-from .stack import Stack
+from .layer import Layer, check_choice, check_widths, random_if_dropped
 
 
 class MixHop(Layer):
@@ -50,11 +48,3 @@ class MixHop(Layer):
 
     def extra_repr(self) -> str:
         return f"{self.f_in} -> {self.f_out}, powers={self.powers}, {self.combine}, {self.end}"
-
-
-def mixhop_stack(f_in: int, n_classes: int, options) -> Stack:
-    """Return F -> hidden ... -> C of powers 0 .. options.powers (0: 2), side by side; the last layer adds them."""
-    powers = range((options.powers or 2) + 1)
-    hidden = lambda f, c: MixHop(f, c, powers, **of_hidden(options))
-    last = lambda f, c: MixHop(f, c, powers, "sum", bias=options.bias)
-    return make_stack(f_in, n_classes, options, hidden, last)

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from ..spmm.dropout import check_rate
-from .layer import Layer, activation, check_widths, dense_act, of_hidden, random_if_dropped
-from .stack import Stack
+from .layer import Layer, activation, check_widths, dense_act, random_if_dropped
 
 
 class MLP(Layer):
@@ -49,15 +48,3 @@ class MLP(Layer):
     def extra_repr(self) -> str:
         widths = [self.f_in, *(W.shape[1] for W in self.W)]
         return f"{' -> '.join(map(str, widths))}, {self.end}"
-
-
-def mlp_stack(f_in: int, n_classes: int, options) -> Stack:
-    """Return dense layers F -> hidden ... -> C; activation, norm and residual act on hidden layers alone."""
-    return Stack(*dense_layers(f_in, n_classes, options), dropout=options.dropout, input_dropout=options.input_dropout)
-
-
-def dense_layers(f_in: int, n_classes: int, options) -> list[MLP]:
-    """Return options.layers layers of one product each, F -> hidden ... -> C."""
-    widths = [f_in] + [options.hidden] * (options.layers - 1)
-    hidden = [MLP(f, c, **of_hidden(options)) for f, c in zip(widths, widths[1:])]
-    return [*hidden, MLP(widths[-1], n_classes, bias=options.bias)]

@@ -5,10 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from ..errors import UsageError, check_integer
-from .gcn import GCN
-from .layer import Layer, dense_act, hops_of, of_hidden
-from .sequence import make_stack
-from .stack import Stack
+from .layer import Layer, dense_act, hops_of
 
 
 class NGNN(Layer):
@@ -44,9 +41,3 @@ class NGNN(Layer):
 
     def extra_repr(self) -> str:
         return f"{self.f_in} -> {self.f_out}, depth={len(self.W)}, act={self.act_name}"
-
-
-def ngnn_stack(f_in: int, n_classes: int, options) -> Stack:
-    """Return GCN layers F -> hidden ... -> C, with a dense layer after each hidden one."""
-    make = lambda f, c: NGNN(GCN(f, c, **of_hidden(options)), act=options.act, bias=options.bias)
-    return make_stack(f_in, n_classes, options, make, lambda f, c: GCN(f, c, bias=options.bias))

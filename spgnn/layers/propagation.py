@@ -10,8 +10,6 @@ from torch import nn
 from ..errors import UsageError, check_integer, is_number
 from ..spmm.dropout import check_rate
 from .layer import Layer, check_number, random_if_dropped
-from .mlp import MLP, dense_layers
-from .stack import Stack
 
 
 class SGC(Layer):
@@ -121,27 +119,6 @@ class GCNII(Layer):
 
     def extra_repr(self) -> str:
         return f"{self.f_in}, depth={len(self.W)}, alpha={self.alpha}, theta={self.theta}, dropout={self.dropout}"
-
-
-def sgc_stack(f_in: int, n_classes: int, options) -> Stack:
-    """Return one SGC layer F -> C with options.powers products (0: options.layers)."""
-    layer = SGC(f_in, n_classes, options.powers or options.layers, bias=options.bias)
-    return Stack(layer, dropout=options.dropout, input_dropout=options.input_dropout)
-
-
-def appnp_stack(f_in: int, n_classes: int, options) -> Stack:
-    """Return options.layers dense layers F -> hidden ... -> C, then options.powers products (0: 10)."""
-    last = APPNP(n_classes, options.powers or 10, options.teleport)
-    dense = dense_layers(f_in, n_classes, options)
-    return Stack(*dense, last, dropout=options.dropout, input_dropout=options.input_dropout)
-
-
-def gcnii_stack(f_in: int, n_classes: int, options) -> Stack:
-    """Return a dense layer F -> hidden, options.layers products of width hidden, and a dense layer hidden -> C."""
-    first = MLP(f_in, options.hidden, act=options.act, bias=options.bias)
-    middle = GCNII(options.hidden, options.layers, options.teleport, act=options.act, dropout=options.dropout)
-    last = MLP(options.hidden, n_classes, bias=options.bias)
-    return Stack(first, middle, last, dropout=options.dropout, input_dropout=options.input_dropout)
 
 
 def check_share(name: str, value: float) -> float:

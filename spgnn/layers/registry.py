@@ -1,6 +1,6 @@
 """Families of models that options describe: a name, the options that a family has, and what builds its Stack.
 
-The file of a built-in family is imported when a model of it is built.
+families.py, which builds those of spgnn, is imported when a model is built.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Family:
     reads_edges: bool = False
 
 
-def _built_in(name: str, module: str, *options: str, reads_edges: bool = False) -> Family:
+def _built_in(name: str, *options: str, reads_edges: bool = False) -> Family:
     def make(f_in: int, n_classes: int, config: TrainConfig, *f_edge: int) -> Stack:
-        return getattr(import_module(f".{module}", __package__), f"{name}_stack")(f_in, n_classes, config, *f_edge)
+        return getattr(import_module(".families", __package__), name)(f_in, n_classes, config, *f_edge)
 
     return Family(options, make, reads_edges)
 
@@ -56,21 +56,21 @@ DENSE = ("hidden", "layers", "act", "bias", "dropout", "input_dropout")
 DEEP = (*DENSE, "norm", "residual", "jump", "classifier")
 FAMILIES: Registry[Family] = Registry("family", MODELS, "@spgnn.layers.family('wide', 'hidden')")
 FAMILIES |= {
-    "gcn": _built_in("gcn", "gcn", *DEEP),
-    "sage": _built_in("sage", "sage", *DEEP, "aggregator", "combine"),
-    "gat": _built_in("gat", "gat", *DEEP, "heads", "heads_out", "attention", "attention_dropout"),
-    "gin": _built_in("gin", "gin", *DEEP),
-    "mixhop": _built_in("mixhop", "mixhop", *DEEP, "powers"),
-    "sgc": _built_in("sgc", "propagation", "layers", "powers", "bias", "dropout", "input_dropout"),
-    "appnp": _built_in("appnp", "propagation", *DENSE, "powers", "teleport"),
-    "gcnii": _built_in("gcnii", "propagation", *DENSE, "teleport"),
-    "ngnn": _built_in("ngnn", "ngnn", *DEEP),
-    "mlp": _built_in("mlp", "mlp", *DENSE, "norm", "residual"),
-    "meshgraphnet": _built_in("meshgraphnet", "edge_mlp", "hidden", "layers", "act", reads_edges=True),
-    "gine": _built_in("gine", "edge_layers", *DEEP, reads_edges=True),
-    "transformer": _built_in("transformer", "edge_layers", *DEEP, "heads", reads_edges=True),
-    "pna": _built_in("pna", "edge_layers", *DEEP, reads_edges=True),
-    "gatedgcn": _built_in("gatedgcn", "edge_layers", "hidden", "layers", "dropout", "input_dropout", reads_edges=True),
+    "gcn": _built_in("gcn", *DEEP),
+    "sage": _built_in("sage", *DEEP, "aggregator", "combine"),
+    "gat": _built_in("gat", *DEEP, "heads", "heads_out", "attention", "attention_dropout"),
+    "gin": _built_in("gin", *DEEP),
+    "mixhop": _built_in("mixhop", *DEEP, "powers"),
+    "sgc": _built_in("sgc", "layers", "powers", "bias", "dropout", "input_dropout"),
+    "appnp": _built_in("appnp", *DENSE, "powers", "teleport"),
+    "gcnii": _built_in("gcnii", *DENSE, "teleport"),
+    "ngnn": _built_in("ngnn", *DEEP),
+    "mlp": _built_in("mlp", *DENSE, "norm", "residual"),
+    "meshgraphnet": _built_in("meshgraphnet", "hidden", "layers", "act", reads_edges=True),
+    "gine": _built_in("gine", *DEEP, reads_edges=True),
+    "transformer": _built_in("transformer", *DEEP, "heads", reads_edges=True),
+    "pna": _built_in("pna", *DEEP, reads_edges=True),
+    "gatedgcn": _built_in("gatedgcn", "hidden", "layers", "dropout", "input_dropout", reads_edges=True),
 }
 
 

@@ -8,9 +8,7 @@ import torch
 
 from ..config.names import Norm
 from ..errors import UsageError, check_integer
-from .layer import Layer, check_choice, of_hidden, random_if_dropped
-from .sequence import make_stack
-from .stack import Stack
+from .layer import Layer, check_choice, random_if_dropped
 
 OPERATORS: dict[str, Norm] = {"mean": "row", "sum": "none", "gcn": "row_loops", "max": "none"}
 COMBINE = ("add", "cat")
@@ -81,10 +79,3 @@ class SAGE(Layer):
 
     def extra_repr(self) -> str:
         return f"{self.f_in} -> {self.f_out}, {self.aggregator}, {self.combine}, {self.end}"
-
-
-def sage_stack(f_in: int, n_classes: int, options) -> Stack:
-    """Return F -> hidden ... -> C; the last layer adds, without activation, norm and residual."""
-    hidden = lambda f, c: SAGE(f, c, options.aggregator, options.combine, **of_hidden(options))
-    last = lambda f, c: SAGE(f, c, options.aggregator, bias=options.bias)
-    return make_stack(f_in, n_classes, options, hidden, last)

@@ -127,10 +127,8 @@ class Operator:
         return self.at() @ H
 
     def __getattr__(self, name: str):
-        if name == "edges":
-            return self.at().edges
-        if name in CALLS:
-            return lambda *args, **options: getattr(self.at(), name)(*args, **options)
+        if hasattr(LayerView, name):
+            return getattr(self.at(), name)
         return object.__getattribute__(self, name)  # raises what a property raised, too
 
     def select(self, H):
@@ -168,33 +166,3 @@ class Operator:
                 A = block.A.transposed()
                 with self.ops.span(GHOST if block.is_ghost else OWN, spmm_flops(A, G_nF)):
                     yield block, A.apply(G_nF, self.pool.empty(A.shape[0], G_nF.shape[1], dtype=self.dtype))
-
-
-CALLS = {
-    "chain",
-    "dense",
-    "own_chain",
-    "powers",
-    "power",
-    "way",
-    "is_cached",
-    "linear",
-    "attend",
-    "attend2",
-    "maximum",
-    "drop",
-    "fetch",
-    "rows",
-    "cols",
-    "on_edges",
-    "map_edges",
-    "update_edges",
-    "sum",
-    "mean",
-    "max",
-    "min",
-    "std",
-    "dot",
-    "softmax",
-    "local_graph",
-}

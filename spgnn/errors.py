@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import errno
 import inspect
+import math
 import numbers
 import os
 import re
@@ -279,10 +280,32 @@ def is_number(value) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
-def check_integer(name: str, value, least: int | None = None) -> None:
-    """Raise UsageError unless value is an integer, and not less than least."""
+def check_integer(name: str, value, least: int | None = None) -> int:
+    """Return an integer. Raises: UsageError for anything else, and for an integer below least."""
     if not is_integer(value) or (least is not None and value < least):
         raise UsageError(f"{name} = {value!r}; expected an integer{'' if least is None else f' of {least} or more'}")
+    return value
+
+
+def check_integers(name: str, values, least: int = 1) -> tuple[int, ...]:
+    """Return a sequence of integers as a tuple. Raises: UsageError for anything else, and for an integer below least."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise UsageError(f"{name} = {values!r}; expected a sequence of integers, such as (1, 2)")
+    return tuple(check_integer(name, value, least) for value in values)
+
+
+def check_number(name: str, value, least: float = -math.inf) -> float:
+    """Return a finite number. Raises: UsageError for anything else, and for a number below least."""
+    if not is_number(value) or not math.isfinite(value) or value < least:
+        bound = "" if least == -math.inf else f" of {least:g} or more"
+        raise UsageError(f"{name} = {value!r}; expected a finite number{bound}")
+    return value
+
+
+def check_choice(name: str, value, choices: Iterable[str]) -> None:
+    """Raise UsageError unless the value of an option is one of the choices."""
+    if value not in choices:
+        raise UsageError(f"{name} = {value!r} is not known{nearest(str(value), choices)}")
 
 
 def agree(comm, error: Exception | None) -> None:

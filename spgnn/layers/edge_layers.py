@@ -11,9 +11,9 @@ import math
 import torch
 from torch import nn
 
-from ..errors import UsageError, check_integer
+from ..errors import UsageError, check_integer, check_number
 from .edge_mlp import attributes, states
-from .layer import Layer, add_bias, check_number
+from .layer import Layer, add_bias
 
 
 class GINE(Layer):
@@ -30,8 +30,7 @@ class GINE(Layer):
     def __init__(self, f_in: int, f_out: int, f_edge: int, hidden: int | None = None, eps: float = 0.0, **end):
         super().__init__(f_in, f_out)
         end = {"bias": True} | end
-        hidden = f_out if hidden is None else hidden
-        check_integer("hidden", hidden, 1)
+        hidden = check_integer("hidden", f_out if hidden is None else hidden, 1)
         self.W_e, self.W_1, self.W_2 = self.weight(f_edge, f_in), self.weight(f_in, hidden), self.weight(hidden, f_out)
         self.b_1, self.eps = self.weight(hidden) if end["bias"] else None, check_number("eps", eps)
         self.end_with(**end)
@@ -83,10 +82,9 @@ class Transformer(Layer):
 
     def __init__(self, f_in: int, f_out: int, f_edge: int, heads: int = 1, **end):
         super().__init__(f_in, f_out)
-        check_integer("heads", heads, 1)
+        self.heads = check_integer("heads", heads, 1)
         if f_out % heads:
             raise UsageError(f"heads = {heads} do not divide f_out = {f_out}; choose others")
-        self.heads = heads
         self.W, self.W_q, self.W_k, self.W_v = (self.weight(f_in, f_out) for _ in range(4))
         self.W_e = self.weight(f_edge, f_out)
         self.end_with(**({"bias": True} | end))
@@ -120,8 +118,7 @@ class PNA(Layer):
 
     def __init__(self, f_in: int, f_out: int, f_edge: int, hidden: int | None = None, delta: float = 1.0, **end):
         super().__init__(f_in, f_out)
-        hidden = f_in if hidden is None else hidden
-        check_integer("hidden", hidden, 1)
+        hidden = check_integer("hidden", f_in if hidden is None else hidden, 1)
         self.delta = check_number("delta", delta, 1e-6)
         self.W_i, self.W_j = self.weight(f_in, hidden), self.weight(f_in, hidden)
         self.W_e, self.b_m = self.weight(f_edge, hidden), self.weight(hidden)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from ..errors import UsageError, check_integer
-from .layer import Layer, check_choice
+from ..errors import UsageError, check_choice, check_integer
+from .layer import Layer
 
 INNER = {"silu": nn.SiLU, "relu": nn.ReLU, "elu": nn.ELU, "gelu": nn.GELU, "tanh": nn.Tanh}
 
@@ -48,8 +48,7 @@ class EdgeMLP(Layer):
 
     def __init__(self, f_in: int, hidden: int | None = None, act: str = "silu"):
         super().__init__(f_in, f_in)
-        hidden = f_in if hidden is None else hidden
-        check_integer("hidden", hidden, 1)
+        hidden = check_integer("hidden", f_in if hidden is None else hidden, 1)
         self.hidden, self.inner_name = hidden, act
         self.W, self.b = self.weight(3 * f_in, hidden), self.weight(hidden)
         self.edge = _mlp(hidden, hidden, f_in, act)[1:]  # its first product is W
@@ -74,8 +73,7 @@ class EdgeDecoder(Layer):
 
     def __init__(self, f_in: int, f_out: int, hidden: int | None = None):
         super().__init__(f_in, f_out)
-        hidden = f_in if hidden is None else hidden
-        check_integer("hidden", hidden, 1)
+        hidden = check_integer("hidden", f_in if hidden is None else hidden, 1)
         self.W_i, self.W_j, self.W_e = (self.weight(f_in, hidden) for _ in range(3))
         self.b, self.W, self.b_o = self.weight(hidden), self.weight(hidden, f_out), self.weight(f_out)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ..errors import UsageError, check_integer
+from ..errors import UsageError, check_choice, check_integer, check_number
 from ..spmm.dropout import check_rate
-from .layer import Layer, check_choice, check_number, random_if_dropped
+from .layer import Layer, random_if_dropped
 
 HEADS = 8
 ATTENTION, MERGE = ("v1", "v2"), ("cat", "mean")

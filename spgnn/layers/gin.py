@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from ..errors import check_integer
-from .layer import Layer, check_number, random_if_dropped
+from ..errors import check_integer, check_number
+from .layer import Layer, random_if_dropped
 
 
 class GIN(Layer):
@@ -30,8 +30,7 @@ class GIN(Layer):
     ):
         super().__init__(f_in, f_out)
         end = {"bias": True} | end
-        hidden = f_out if hidden is None else hidden
-        check_integer("hidden", hidden, 1)
+        hidden = check_integer("hidden", f_out if hidden is None else hidden, 1)
         self.W_1, self.b_1 = self.weight(f_in, hidden), self.weight(hidden) if end["bias"] else None
         self.W_2 = self.weight(hidden, f_out)
         self.start = check_number("eps", eps)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import inspect
 import math
 import threading
-from collections.abc import Iterable
 
 import torch
 from torch import nn
 
 from ..config.names import LAYER_NORMS, Norm
-from ..errors import NamesKeywords, UsageError, check_integer, is_number, nearest
+from ..errors import NamesKeywords, UsageError, check_integer, nearest
 from ..spmm.end import ENDS, end
 
 
@@ -32,9 +31,8 @@ ACTIVATIONS = {
 NORMS = (None, *(name for name in LAYER_NORMS if name != "none"))
 ROW_WISE = (nn.Linear, nn.Identity, nn.LayerNorm, nn.ReLU, nn.ELU, nn.GELU, nn.Tanh, nn.Sigmoid, nn.LeakyReLU, nn.SiLU)
 ROW_WISE += (nn.Mish, nn.PReLU, nn.SELU, nn.CELU, nn.ReLU6, nn.Softplus, nn.Softsign, nn.Hardtanh, nn.Hardswish)
-TORCHS_GENERATOR = (
-    threading.Lock()
-)  # reset_parameters draws from the one of the process, which ranks that are threads share
+# reset_parameters draws from the generator of the process, which ranks that are threads share.
+TORCHS_GENERATOR = threading.Lock()
 
 
 class MadeWith(NamesKeywords):
@@ -249,30 +247,6 @@ def dense_act(A, X_nF, W_FC, b_C, act) -> torch.Tensor:
 def add_bias(Z_nC: torch.Tensor, b_C: torch.Tensor | None) -> torch.Tensor:
     """Return Z + b in the type of Z; None: Z as it is."""
     return Z_nC if b_C is None else Z_nC + b_C.to(Z_nC.dtype)
-
-
-def check_number(name: str, value, least: float = -math.inf) -> float:
-    """Return a finite number. Raises: UsageError for anything else, and for a number below least."""
-    if not is_number(value) or not math.isfinite(value) or value < least:
-        bound = "" if least == -math.inf else f" of {least:g} or more"
-        raise UsageError(f"{name} = {value!r}; expected a finite number{bound}")
-    return value
-
-
-def check_widths(name: str, widths, least: int = 1) -> tuple[int, ...]:
-    """Return a sequence of integers as a tuple. Raises: UsageError for anything else, and for an integer below least."""
-    if isinstance(widths, str) or not isinstance(widths, Iterable):
-        raise UsageError(f"{name} = {widths!r}; expected a sequence of integers, such as (1, 2)")
-    widths = tuple(widths)
-    for width in widths:
-        check_integer(name, width, least)
-    return widths
-
-
-def check_choice(name: str, value, choices: tuple[str, ...]) -> None:
-    """Raise UsageError unless the value of an option is one of the choices."""
-    if value not in choices:
-        raise UsageError(f"{name} = {value!r} is not known{nearest(str(value), choices)}")
 
 
 def activation(act: str | None):

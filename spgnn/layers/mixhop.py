@@ -7,8 +7,8 @@ from typing import Literal
 
 from torch import nn
 
-from ..errors import UsageError
-from .layer import Layer, check_choice, check_widths, random_if_dropped
+from ..errors import UsageError, check_choice, check_integers
+from .layer import Layer, random_if_dropped
 
 
 class MixHop(Layer):
@@ -31,7 +31,7 @@ class MixHop(Layer):
     ):
         super().__init__(f_in, f_out)
         check_choice("combine", combine, ("cat", "sum"))
-        powers = check_widths("powers", powers, 0)
+        powers = check_integers("powers", powers, 0)
         if not powers or list(powers) != sorted(set(powers)) or powers[-1] == 0:
             raise UsageError(f"powers = {powers}; expected different exponents, ascending, up to 1 or more")
         if combine == "cat" and f_out < len(powers):

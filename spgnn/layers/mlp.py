@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from torch import nn
 
+from ..errors import check_integers
 from ..spmm.dropout import check_rate
-from .layer import Layer, activation, check_widths, dense_act, random_if_dropped
+from .layer import Layer, activation, dense_act, random_if_dropped
 
 
 class MLP(Layer):
@@ -31,7 +32,7 @@ class MLP(Layer):
         super().__init__(f_in, f_out)
         end = {"bias": True} | end
         self.inner, self.dropout = activation(inner), check_rate(dropout)
-        hidden = check_widths("hidden", hidden)
+        hidden = check_integers("hidden", hidden)
         widths = [f_in, *hidden, f_out]
         self.W = nn.ParameterList([self.weight(f, c) for f, c in zip(widths, widths[1:])])
         self.b = nn.ParameterList([self.weight(c) for c in hidden] if end["bias"] else [])

@@ -7,9 +7,9 @@ import math
 import torch
 from torch import nn
 
-from ..errors import UsageError, check_integer, is_number
+from ..errors import UsageError, check_integer, check_number, is_number
 from ..spmm.dropout import check_rate
-from .layer import Layer, check_number, random_if_dropped
+from .layer import Layer, random_if_dropped
 
 
 class SGC(Layer):
@@ -98,11 +98,8 @@ class GCNII(Layer):
     ):
         super().__init__(f, f)
         check_integer("depth", depth, 1)
-        self.alpha, self.theta, self.dropout = (
-            check_share("alpha", alpha),
-            check_number("theta", theta, 0),
-            check_rate(dropout),
-        )
+        self.alpha, self.theta = check_share("alpha", alpha), check_number("theta", theta, 0)
+        self.dropout = check_rate(dropout)
         self.W = nn.ParameterList([self.weight(f, f) for _ in range(depth)])
         self.end_with(act)
 

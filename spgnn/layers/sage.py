@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 
 from ..config.names import Norm
-from ..errors import UsageError, check_integer
-from .layer import Layer, check_choice, random_if_dropped
+from ..errors import UsageError, check_choice, check_integer
+from .layer import Layer, random_if_dropped
 
 OPERATORS: dict[str, Norm] = {"mean": "row", "sum": "none", "gcn": "row_loops", "max": "none"}
 COMBINE = ("add", "cat")

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from ..config.names import NORMS, Norm
-from ..errors import NamesKeywords, ShapeError, UsageError, nearest
+from ..errors import NamesKeywords, ShapeError, UsageError, check_choice, nearest
 from ..spmm.autograd import mixed_precision
 from ..spmm.dropout import NOTHING, EpochKeys, Key, check_rate, dropout_key
 from .foreign.on_ranks import OnRanks
-from .layer import Layer, check_choice, hops_of, is_row_wise, width_of
+from .layer import Layer, hops_of, is_row_wise, width_of
 from .units import Units
 
 JOINED_WIDTH = {"cat": sum, "max": max}  # of the layers that a last one reads

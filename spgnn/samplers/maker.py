@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from ..config.names import Norm
-from ..errors import ShapeError, UsageError, nearest
+from ..errors import ShapeError, UsageError, check_choice
 from ..graph import Graph
 from .graph_arrays import GraphArrays, graph_arrays
 from .normalise import Coefficients
@@ -51,8 +51,7 @@ class Maker:
             )
         self.norms, self.dtype = tuple(norms), np.dtype(dtype)
         check_norms(self.norms, self.dtype)
-        if degrees not in DEGREES:
-            raise UsageError(f"degrees = {degrees!r} is not known{nearest(str(degrees), DEGREES)}")
+        check_choice("degrees", degrees, DEGREES)
         if degrees == "own" and sampler.n_blocks:
             raise UsageError(f"degrees = 'own' with sampler {sampler.name!r}, whose blocks are not square; use 'full'")
         if coefficients is not None and not sampler.rescales:

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from ..errors import UsageError, check_integer, is_number, nearest
+from ..errors import UsageError, check_choice, check_integer, is_number
 from ..graph import Graph
 from . import _samplers
 from .graph_arrays import GraphArrays, graph_arrays
@@ -61,8 +61,7 @@ def presample(
         raise UsageError(f"coverage = {coverage!r}; expected a number above 0")
     check_integer("threads", threads, 1)
     check_integer("seed", seed, 0)
-    if normalise not in get_args(Normalise):
-        raise UsageError(f"normalise = {normalise!r} is not known{nearest(str(normalise), get_args(Normalise))}")
+    check_choice("normalise", normalise, get_args(Normalise))
     if normalise != "none" and not sampler.rescales:
         raise UsageError(f"normalise = {normalise!r} with sampler {sampler.name!r}; it takes normalise = 'none' alone")
     arrays = graph_arrays(graph)

@@ -8,12 +8,11 @@ Source: Velickovic et al. 2018, eqs. (1) to (4); Brody et al. 2022, eq. (7); log
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import torch
 
-from ..errors import ShapeError, UsageError, is_number
+from ..errors import ShapeError, check_number
 from .backward import first_order, is_own, keeps_graph, own
 from .column_rows import ColumnRows, gradient_of, over_table, share_gradient, stored
 from .dropout import Key, check_rate, is_nothing
@@ -46,8 +45,7 @@ class Scores(NamedTuple):
 
 def scores_of(A, X, slope: float, rate: float, draw: int) -> Scores:
     """Return the Scores of an attention in a layer. Raises: UsageError for a slope or rate out of range."""
-    if not is_number(slope) or not 0 <= slope < math.inf:
-        raise UsageError(f"slope = {slope!r}; expected a finite number of 0 or more")
+    check_number("slope", slope, 0)
     key = 0 if check_rate(rate, "rate") == 0 else A.drawn_key(draw)
     return Scores(slope, 0.0 if is_nothing(key) else rate, key, isinstance(X, ColumnRows))
 

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 import scipy.sparse as sp
 
-from ...errors import GraphError, UsageError, is_integer, is_number, nearest
+from ...errors import GraphError, UsageError, check_choice, is_integer, is_number
 from ...graph import Graph
 from ...machine import cores
 from .. import _loops
@@ -137,8 +137,7 @@ def _check(graph: Graph, c: float, floor: int, fanout: int, similarity: str) -> 
         raise GraphError(
             f"entropy: {graph.name} has no features, which its edge weights are computed from; give --features FILE, or use --method metis"
         )
-    if similarity not in SIMILARITIES:
-        raise UsageError(f"entropy: similarity = {similarity!r} is not known{nearest(similarity, SIMILARITIES)}")
+    check_choice("entropy: similarity", similarity, SIMILARITIES)
     if not is_number(c) or not 0 <= c < math.inf:
         raise UsageError(f"entropy: c = {c!r}; expected a number of 0 or more")
     for name, value in (("floor", floor), ("fanout", fanout)):

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 import scipy.sparse as sp
 
-from ...errors import ResourceError, UsageError, nearest
+from ...errors import ResourceError, check_choice
 from ...graph import Graph
 from ..checks import fill_empty_parts
 from ..metrics import row_work
@@ -37,8 +37,7 @@ def metis(graph: Graph, k: int, *, seed: int, balance: float, objective: Literal
 
     Args: objective  "cut": cut edges; "vol": total communication volume (slower).
     """
-    if objective not in OBJECTIVES:
-        raise UsageError(f"metis: objective = {objective!r} is not known{nearest(objective, OBJECTIVES)}")
+    check_choice("metis: objective", objective, OBJECTIVES)
     if k == 1 or k >= graph.n_nodes:
         return np.arange(graph.n_nodes) % k
     pattern = neighbours(graph.A, graph.edges == "undirected")

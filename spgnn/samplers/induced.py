@@ -18,6 +18,11 @@ from .sample import Pattern, Sample
 DRAWS, ORDER, CLIP = 0, 1, 2  # streams of a seed: what is drawn, the order of an epoch, which nodes are dropped
 
 
+def int64_of(nodes) -> np.ndarray:
+    """Return integers of any type and layout as loops take them."""
+    return np.ascontiguousarray(nodes).astype(np.int64, casting="safe", copy=False)
+
+
 def induce(graph: GraphArrays, node_m: np.ndarray) -> Sample:
     """A[V][:, V]: return the nonzeros between nodes, with local ids in the order of the nodes.
 
@@ -25,6 +30,7 @@ def induce(graph: GraphArrays, node_m: np.ndarray) -> Sample:
     Raises: ValueError if they are not, or not of the graph.
     One pass over the rows of the nodes; the indices of each row ascend without being sorted.
     """
+    node_m = int64_of(node_m)
     indptr, indices, place_e = _samplers.induce(graph.indptr, graph.indices, node_m)
     return Sample(node_m, (Pattern((len(node_m), len(node_m)), indptr, indices, place_e),))
 
@@ -50,7 +56,7 @@ class InducedSampler(ABC):
 
     def nodes(self, seed: int, index: int) -> np.ndarray:
         """Return the nodes of subgraph number index, (m,) int64, sorted and distinct."""
-        node_m = _samplers.distinct(self.draw(seed, index), self.graph.N)
+        node_m = _samplers.distinct(int64_of(self.draw(seed, index)), self.graph.N)
         return _samplers.clip(node_m, self.clip, seed, CLIP, index) if self.clip > 1 else node_m
 
     def sample(self, seed: int, index: int) -> Sample:

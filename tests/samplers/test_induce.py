@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 from small_graphs import GRAPHS
 
-from spgnn.samplers import _samplers, graph_arrays, induce
+from spgnn.samplers import InducedSampler, _samplers, graph_arrays, induce
 
 
 def subsets(N, seed=0):
@@ -47,6 +47,19 @@ def check_induced(graph, node_m):
 def test_induce_is_the_submatrix_of_scipy(name):
     for node_m in subsets(GRAPHS[name].n_nodes):
         check_induced(GRAPHS[name], node_m)
+
+
+@pytest.mark.parametrize("nodes", (np.arange(4, dtype=np.int32), [0, 1, 2, 3], np.arange(8).reshape(4, 2)[:, 0] // 2))
+def test_nodes_of_any_integer_type_and_layout_are_taken(nodes):
+    class Mine(InducedSampler):
+        def draw(self, seed, index):
+            return nodes
+
+    arrays = graph_arrays(GRAPHS["wide"])
+    for sample in (induce(arrays, nodes), Mine(arrays).sample(0, 0)):
+        np.testing.assert_array_equal(sample.node_m, np.arange(4))
+    with pytest.raises(TypeError):
+        induce(arrays, np.arange(4.0))
 
 
 def test_the_scratch_of_a_thread_serves_graphs_of_different_sizes_in_turn():

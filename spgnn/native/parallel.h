@@ -12,9 +12,11 @@
 
 namespace spgnn {
 
+constexpr int MOST_THREADS = 1024;  // where no more can be started, OpenMP ends the process
+
 inline int chosen_threads(int threads) {
 #ifdef _OPENMP
-    return threads > 0 ? threads : omp_get_max_threads();
+    return threads > 0 ? std::min(threads, MOST_THREADS) : omp_get_max_threads();
 #else
     return 1;
 #endif

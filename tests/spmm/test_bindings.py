@@ -113,6 +113,43 @@ def test_tiles_are_checked_before_they_are_read():
             multiply(**{name: wrong})
 
 
+def test_tiles_far_beyond_the_columns_are_refused():
+    blocks, counts, indices = (
+        np.array([[0, 4, 0, 0], [1, 4, 4, 1]]),
+        np.array([0, 0, 0, 1], np.uint8),
+        np.array([1], np.uint8),
+    )
+    with pytest.raises(ValueError, match="a column index is out of range"):
+        _kernels.spmm_tiles(blocks, counts, indices, None, X[:1], Y[:1], False, np.array([0]))
+
+
+@pytest.mark.parametrize("op", (-1, 3, 4))
+def test_operations_that_are_none_are_refused(op):
+    values, narrow = np.ones((2 * N, 1), np.float32), np.ones((2 * N, 1), np.float32)
+    with pytest.raises(ValueError, match="op: "):
+        _kernels.edge_matrices(op, INDPTR, INDICES, 1, N, X, X, values, None, narrow, False)
+    with pytest.raises(ValueError, match="op: "):
+        _kernels.edge_values(
+            op if op != 3 else 9, INDPTR, INDICES, values, values, ONE_HEAD[0], narrow, None, None, False
+        )
+
+
+def test_places_of_a_maximum_beyond_the_order_are_refused():
+    arg = np.full((N, F), -1, np.int32)
+    _kernels.maximum(INDPTR, INDICES, X, np.arange(N), Y, arg, 0, True, False)
+    for offset in (-1, 1, 2**31, 2**63 - 1, -(2**63)):
+        with pytest.raises(ValueError, match="maximum"):
+            _kernels.maximum(INDPTR, INDICES, X, np.arange(N), Y, arg, offset, True, False)
+    arg[2, 3] = N
+    with pytest.raises(ValueError, match="a place is out of range"):
+        _kernels.maximum(INDPTR, INDICES, X, np.arange(N), Y, arg, 0, True, False)
+
+
+def test_more_threads_than_can_be_started_are_not():
+    rows = np.zeros(40_000, np.int64)
+    _kernels.take_rows(X, rows, np.zeros((len(rows), F), np.float32), 2**31 - 1)
+
+
 UNFIT = {
     "another type": {"X": X.astype(np.float16)},
     "another byte order": {"X": X.astype(">f4")},

@@ -244,8 +244,8 @@ void maximum(const Array<int64_t>& indptr, const AnyArray& indices, const Array<
     const Pattern A = with_narrow_indices(pattern_of(indptr, indices), narrowed);
     const int64_t c = X.shape(0), width = X.shape(1);
     const auto orders = exactly_or_none<int64_t>(order);
-    require(order.is_none() || orders.size() >= offset + X.shape(0), "maximum: one order a place");
-    require(offset + X.shape(0) < (int64_t(1) << 31), "maximum: places must fit in 31 bits");
+    require(offset >= 0 && offset < (int64_t(1) << 31) - c, "maximum: places must fit in 31 bits");
+    require(order.is_none() || orders.size() >= offset + c, "maximum: one order a place");
     on_places(arg, [&](auto places) {
         require(X.ndim() == 2 && has_shape(out, A.n, width) && has_shape(places, A.n, width),
                 "maximum: X (c, F), out and arg (n, F)");
@@ -258,7 +258,15 @@ void maximum(const Array<int64_t>& indptr, const AnyArray& indices, const Array<
         nb::gil_scoped_release unlocked;
         const std::vector<int32_t> ranks = ranks_of(orders.data(), orders.size());
         const int32_t* rank = ranks.empty() ? nullptr : ranks.data();
+        const uint32_t last = uint32_t(ranks.size()) - 1;
         over_rows(A, c, width, used, isa, [&](int64_t begin, int64_t end, int64_t) {
+            if (rank && accumulate) {
+                uint32_t signs = 0;
+#pragma omp simd reduction(| : signs)
+                for (int64_t i = begin * width; i < end * width; ++i)
+                    signs |= (last - uint32_t(at[i])) & ~uint32_t(at[i]);
+                require(int32_t(signs) >= 0, "maximum: a place is out of range");
+            }
             ON(isa, maximum_rows(A, x, rank, y, at, width, offset, accumulate, positive, begin, end));
         });
     });

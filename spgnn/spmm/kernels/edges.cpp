@@ -283,6 +283,7 @@ template <class T>
 void edge_matrices(int op, const Array<int64_t>& indptr, const AnyArray& indices, int64_t K, int64_t c, const Given& U,
                    const Given& X, const Given& values, const Given& places, Array<T>& out, bool accumulate,
                    int threads, const std::string& isa_name) {
+    require(op >= 0 && op <= 2, "op: 0, 1 or 2");
     const Pattern A = pattern_of(indptr, indices);
     const int64_t width = op > 0 ? out.shape(1) : exactly<T>(X).shape(1);
     require(K > 0 && width % K == 0, "columns must be a multiple of the heads");
@@ -317,6 +318,7 @@ template <class T>
 void edge_values(int op, const Array<int64_t>& indptr, const AnyArray& indices, const Array<T>& values,
                  const Given& more, const Given& L, const Given& out, const Given& top, const Given& sum,
                  bool accumulate, int threads, const std::string& isa_name) {
+    require(op >= 0 && op <= 3, "op: 0, 1, 2 or 3");
     const Pattern A = pattern_of(indptr, indices);
     const int64_t K = values.shape(1);
     require(has_shape(values, A.nnz, K), "values: (nonzeros, K)");

@@ -146,7 +146,7 @@ void check_block(const Tiled<SX, SY>& p, int64_t b, const RowBlock& ends, int64_
         const uint8_t* count = p.counts + block.count + t * rows;
         const int64_t held = std::accumulate(count, count + rows, int64_t(0));
         require(e + held <= next.nonzero, "spmm_tiles: counts must add up to the nonzeros");
-        require(ON(isa, are_below(p.indices + e, held, std::min(TILE_COLUMNS, m - t * TILE_COLUMNS))),
+        require(ON(isa, are_below(p.indices + e, held, std::clamp(m - t * TILE_COLUMNS, int64_t(0), TILE_COLUMNS))),
                 "spmm_tiles: a column index is out of range");
         e += held;
     }

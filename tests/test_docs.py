@@ -55,7 +55,11 @@ def test_files_and_headings_that_a_page_links_to_are_there():
 def test_pages_that_code_and_messages_name_are_there():
     folders = [path for folder in ("spgnn", "runs", "tests") for path in (ROOT / folder).rglob("*")]
     kinds = (".py", ".h", ".cpp", ".cu", ".md", ".sh", ".toml", "")
-    texts = [p for p in folders if p.is_file() and p.suffix in kinds and not {"out", "__pycache__"} & {*p.parts}]
+    texts = [
+        p
+        for p in folders
+        if p.is_file() and p.suffix in kinds and not {"out", "__pycache__"} & {*p.relative_to(ROOT).parts}
+    ]
     named = {
         (path.relative_to(ROOT).as_posix(), page)
         for path in [*texts, ROOT / "CHANGES.md", ROOT / "ruff.toml"]

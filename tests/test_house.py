@@ -249,7 +249,9 @@ def test_pages_have_at_most_120_columns():
 
 def python_scripts() -> list[Path]:
     scripts = [
-        path for path in (ROOT / "runs").rglob("*") if path.is_file() and not path.suffix and "out" not in path.parts
+        path
+        for path in (ROOT / "runs").rglob("*")
+        if path.is_file() and not path.suffix and "out" not in path.relative_to(ROOT).parts
     ]
     return [
         path for path in scripts if path.read_bytes()[:2] == b"#!" and b"python" in path.read_bytes().splitlines()[0]

@@ -33,7 +33,7 @@ def python_of(tools: Path, version: str, includes: str = "/nowhere") -> None:
     major, minor = version.split(".")
     (tools / "python3").write_text(
         "#!/bin/bash\n"
-        f'case "$*" in *version_info*) (({minor} < 11)) && exit 1; echo "$0" ;; *ensurepip*) ;; *include*) echo {includes} ;; esac\n'
+        f'case "$*" in *version_info*) (({minor} < 11)) && exit 1; echo "$0" ;; *ensurepip*) ;; *include*) echo \'{includes}\' ;; esac\n'
     )
     (tools / "python3").chmod(0o755)
 
@@ -95,7 +95,7 @@ def device_script(tmp_path):
     python.chmod(0o755)
     how = dict(cwd=tmp_path, capture_output=True, text=True, timeout=60)
     return lambda *words, **env: subprocess.run(
-        ["bash", ROOT / "runs" / "gpu", *words], env=os.environ | {"PYTHON": str(python)} | env, **how
+        ["bash", ROOT / "runs" / "gpu", *words], env=os.environ | {"PYTHON": str(python), "LC_ALL": "C"} | env, **how
     )
 
 
@@ -133,5 +133,6 @@ def test_an_environment_of_the_same_python_is_used_again(tmp_path):
     (tmp_path / "bin" / "pip").write_text(f"#!{python}\n")
     text = (ROOT / "runs" / "setup.sh").read_text()
     function = text[text.index("is_own_venv() {") : text.index("has_headers() {")]
-    command = f'venv={tmp_path}\n{function}\nis_own_venv "{python}"'
-    assert subprocess.run(["bash", "-c", command], timeout=60).returncode == 0
+    command = f'venv="{tmp_path}"\n{function}\nis_own_venv "{python}"'
+    env = os.environ | {"LC_ALL": "C"}  # bash warns of a locale that is not installed
+    assert subprocess.run(["bash", "-c", command], env=env, timeout=60).returncode == 0

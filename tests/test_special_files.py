@@ -67,7 +67,7 @@ def test_what_is_no_file_is_refused(kind, given, name, originals, tmp_path, at_o
     path = tmp_path / "all" / given.strip() / name
     path.unlink(missing_ok=True)
     KINDS[kind](path)
-    words = READ[given][0].format(tmp_path / "all" / given.strip()).split()
+    words = [word.format(tmp_path / "all" / given.strip()) for word in READ[given][0].split()]
     assert cli.main(words) == 3
     said = capfd.readouterr().err
     assert said.count("spgnn: error:") == 1 and "unexpected" not in said and path.name in said

@@ -33,9 +33,10 @@ while (number := os.open(os.devnull, os.O_RDWR)) < 3:  # mpirun closes the stand
 os.close(number)
 listed = map(int, os.listdir("/proc/self/fd"))  # with that of the list
 files = [number for number in listed if os.path.exists(f"/proc/self/fd/{{number}}")]
-server = socket.socket(socket.AF_UNIX)
-server.connect({address!r})
 request = json.dumps({{"argv": sys.argv[1:], "env": dict(os.environ), "cwd": os.getcwd(), "files": files}}).encode()
+os.chdir({folder!r})  # an address has at most 107 bytes
+server = socket.socket(socket.AF_UNIX)
+server.connect("server")
 socket.send_fds(server, [len(request).to_bytes(8, "little")], files)
 server.sendall(request)
 status = json.loads(server.recv(64) or b"-9")
@@ -46,12 +47,12 @@ os.kill(os.getpid(), -status) if status < 0 else os._exit(status)
 @contextlib.contextmanager
 def warm_python(folder: Path) -> Iterator[str]:
     """Yield the path of a python in a folder; its server ends with the block."""
-    address, client = str(folder / "server"), folder / "python"
+    client = folder / "python"
     python = os.path.realpath("/proc/self/exe")  # no client of another server
-    client.write_text(CLIENT.format(python=python, address=address))
+    client.write_text(CLIENT.format(python=python, folder=str(folder)), encoding="utf-8")
     client.chmod(0o755)
     env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
-    words = [sys.executable, __file__, address, str(client)]
+    words = [sys.executable, __file__, str(client)]
     with subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as server:
         try:
             server.stdout.readline()  # it listens
@@ -60,13 +61,14 @@ def warm_python(folder: Path) -> Iterator[str]:
             server.terminate()
 
 
-def serve(address: str) -> None:
+def serve(folder: Path) -> None:
     """Fork for each client; return in the fork that is to run as a process of its own."""
     for name in IMPORTED:
         __import__(name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that pass exit codes on
+    os.chdir(folder)
     with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(address)
+        listening.bind("server")
         listening.listen(64)
         print("listening", flush=True)
         while True:
@@ -119,5 +121,5 @@ def run(first: str, *rest: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.executable = sys.argv[2]
-    serve(sys.argv[1])
+    sys.executable = sys.argv[1]
+    serve(Path(sys.executable).parent)

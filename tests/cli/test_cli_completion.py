@@ -48,7 +48,7 @@ def test_every_file_and_folder_is_completed(command):
     "shell, line", [("bash", "complete -o nosort -F"), ("zsh", "#compdef spgnn"), ("fish", "complete --no-files")]
 )
 def test_the_script_for_a_shell_is_written_and_is_one(shell, line):
-    env = os.environ | {"PYTHONPATH": str(ROOT), "_SPGNN_COMPLETE": f"{shell}_source"}
+    env = os.environ | {"PYTHONPATH": str(ROOT), "_SPGNN_COMPLETE": f"{shell}_source", "LC_ALL": "C"}
     run = subprocess.run([sys.executable, "-m", "spgnn"], capture_output=True, text=True, env=env, timeout=60)
     assert (run.returncode, run.stderr) == (0, "") and line in run.stdout
     if shutil.which(shell):

@@ -88,7 +88,7 @@ def test_a_command_for_one_process_refuses_a_launcher_of_several(monkeypatch, ca
     (["trian"], "no such command 'trian'; did you mean 'train'?"),
     (["evaluate"], "no such command 'evaluate'; did you mean 'predict'?"),
     (["train", "star:n=4", "--device", "gpu"], "'gpu' is not one of 'cpu', 'cuda'; did you mean 'cuda'?"),
-    (["train", "star:n=4", "--model", "GCN"], "--model 'GCN' is not known; did you mean 'gcn'?"),
+    (["train", "star:n=4", "--model", "GCN", "--out", "none"], "--model 'GCN' is not known; did you mean 'gcn'?"),
     (["train", "star:n=4", "--lr", "fast"], "'fast' is not a valid number (see"),
     (["info"], "missing argument 'GRAPH'"),
     (["measure", "star:n=4", "-k", "4,x"], "-k '4,x'; expected positive integers separated by commas"),

@@ -75,7 +75,7 @@ def test_neither_torch_nor_the_edges_come_into_memory(tmp_path):
     with open(tmp_path / "e.bin", "wb") as file:
         for seed in range(64):
             (np.random.default_rng(seed).random((n_nodes, 2)) ** 2 * n_nodes).astype(np.int32).tofile(file)
-    words = f"partition {tmp_path}/e.bin -k 8 --memory 90MB --out {tmp_path}/parts --json".split()
+    words = ["partition", f"{tmp_path}/e.bin", *"-k 8 --memory 90MB --json --out".split(), f"{tmp_path}/parts"]
     code = f"""
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, ({300 << 20}, {300 << 20}))

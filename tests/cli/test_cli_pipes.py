@@ -26,8 +26,12 @@ LINES = {
     "too large": "plan GRAPH --ranks 2 --method block --machine ethernet-1g --memory 1MB",
     "verify": "verify GRAPH --hidden 4 --ranks 2 --replication 1",
     "doctor": "doctor --calibrate OUT/here.toml --force",
-} | {f"{name} absent": f"{name} ABSENT" for name in cli.COMMANDS if name not in ("convert", "doctor")}
-LINES |= {"convert absent": "convert ABSENT OUT/copy", "doctor absent": "doctor --calibrate ABSENT/here.toml"}
+} | {f"{name} absent": f"{name} ABSENT" for name in cli.COMMANDS}
+LINES |= {
+    "train absent": "train ABSENT --out none",
+    "convert absent": "convert ABSENT OUT/copy",
+    "doctor absent": "doctor --calibrate ABSENT/here.toml",
+}
 
 
 @pytest.fixture(scope="module")

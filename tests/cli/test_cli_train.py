@@ -135,7 +135,7 @@ def test_a_training_from_a_command_line_is_predicted_again_to_the_letter(tmp_pat
         2,
         [
             (["train", "wordnet", "--hiden", "3"], 2, "no such option --hiden; did you mean '--hidden'?"),
-            (["train", "absent"], 3, "absent: no such file or folder"),
+            (["train", "absent", "--out", "none"], 3, "absent: no such file or folder"),
             (["train", "path:n=9"], 3, "has no features"),
             (["info", "wordnet"], 2, "spgnn info runs in one process"),
         ],

@@ -226,11 +226,11 @@ def test_measure_simulates_an_epoch_on_a_machine(capsys):
 
 @pytest.mark.slow
 def test_a_thousand_ranks_are_simulated_in_seconds(capsys):
-    start = time.perf_counter()
+    start = time.process_time()
     argv = "measure rmat:scale=12 -k 1024 --method random --scheme columns,cover --simulate --json"
     code, out, _ = run(capsys, *argv.split())
     assert code == 0 and [json.loads(line)["simulated"]["ranks"] for line in out.splitlines()] == [1024, 1024]
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20  # of processors: others may keep the machine busy
 
 
 def test_measure_takes_a_papers_widths_for_a_graph_without_features_and_says_so(capsys):

@@ -168,14 +168,6 @@ def test_a_long_value_wraps_below_itself_on_a_terminal(terminal):
     assert max(map(len, text.splitlines())) <= 80 and "\n         word" in text and "\n  star" in text
 
 
-def test_a_table_of_fields_names_them_in_words():
-    assert fields_table("star", {"n": 1000, "self_loops": 0}).splitlines() == [
-        "star",
-        "  nodes       1,000",
-        "  self-loops  0",
-    ]
-
-
 def test_progress_is_a_line_every_few_seconds_where_there_is_no_terminal(clock, capsys):
     with ProgressBar("reading a") as progress:
         for clock[0] in np.arange(0, 10, 0.5):
@@ -190,17 +182,6 @@ def test_a_reading_that_is_over_at_once_shows_no_progress(clock, capsys):
     with ProgressBar("reading a") as progress:
         progress(5, 5)
     assert capsys.readouterr().err == ""
-
-
-def test_progress_on_a_terminal_is_a_bar_that_is_gone_afterwards(clock, monkeypatch):
-    stream = Terminal()
-    monkeypatch.setattr(sys, "stderr", stream)
-    with ProgressBar("reading a") as progress:
-        clock[0] = 1.0
-        progress(5_000_000, 10_000_000)
-    text = stream.getvalue()
-    assert "reading a" in text and "5 MB of 10 MB" in text
-    assert "spgnn:" not in text and not text.endswith("\n")
 
 
 def test_progress_of_an_unknown_total_shows_what_is_done(clock, capsys):
@@ -226,25 +207,9 @@ def test_the_first_and_the_last_epoch_are_shown_and_one_every_few_seconds(clock,
     assert 3 < len(shown) < 7
 
 
-def test_a_score_that_was_not_evaluated_is_left_out(clock, capsys):
-    EpochLines(2)(record(1))
-    assert capsys.readouterr().err == "spgnn: epoch 1 of 2  loss 1.0000  0.250 s/epoch\n"
-
-
 def test_the_time_that_an_epoch_waited_for_draws_is_shown(clock, capsys):
     EpochLines(2)(record(1, sample_wait_s=0.125))
     assert capsys.readouterr().err == "spgnn: epoch 1 of 2  loss 1.0000  0.250 s/epoch  0.125 s wait for draws\n"
-
-
-def test_epochs_on_a_terminal_rewrite_one_line(clock, monkeypatch):
-    stream = Terminal()
-    monkeypatch.setattr(sys, "stderr", stream)
-    lines = EpochLines(2)
-    lines(record(1))
-    clock[0] = 1.0
-    lines(record(2))
-    lines.end()
-    assert stream.getvalue().count("\r") == 2 and stream.getvalue().count("\n") == 1
 
 
 def drawn_on_a_terminal(monkeypatch, columns, draw) -> list[str]:

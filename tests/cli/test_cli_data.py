@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 from command_line import run
 
@@ -27,26 +26,6 @@ def test_convert_prints_what_the_import_found_and_writes_a_graph_that_loads(edge
     code, out, _ = run(capsys, "info", tmp_path / "native", "--json")
     assert code == 0
     assert (json.loads(out)["n"], json.loads(out)["nnz"]) == (3, 3)
-
-
-def test_convert_json_is_one_object_on_stdout(edge_list, tmp_path, capsys):
-    code, out, _ = run(capsys, "convert", edge_list, tmp_path / "native", "--json")
-    assert code == 0 and out.count("\n") == 1
-    assert json.loads(out)["duplicates"] == 1
-
-
-def test_features_labels_and_split_of_their_own_files_go_into_the_folder(edge_list, tmp_path, capsys):
-    np.save(tmp_path / "x.npy", np.eye(3, 5, dtype=np.float32))
-    np.save(tmp_path / "y.npy", np.array([0, 1, 1]))
-    np.save(tmp_path / "s.npy", np.array([0, 1, 2], np.int8))
-    parts = ["--features", tmp_path / "x.npy", "--labels", tmp_path / "y.npy"]
-    code, _, _ = run(capsys, "convert", edge_list, tmp_path / "native", *parts, "--split", tmp_path / "s.npy")
-    assert code == 0
-    _, out, _ = run(capsys, "info", tmp_path / "native", "--json")
-    report = json.loads(out)
-    assert (report["features"], report["classes"], report["train"], report["test"]) == (5, 2, 1, 1)
-    _, out, _ = run(capsys, "info", edge_list, *parts, "--json")
-    assert (json.loads(out)["features"], json.loads(out)["classes"]) == (5, 2)
 
 
 def test_split_and_labels_of_files_are_read_by_info_check_and_partition(edge_list, tmp_path, capsys):

@@ -13,7 +13,7 @@ import pytest
 
 from spgnn import cli
 from spgnn.cli.options import _help_row
-from spgnn.config import MeasureConfig, PartitionConfig, PlanConfig, TrainConfig, VerifyConfig, sections
+from spgnn.config import MeasureConfig, PartitionConfig, PlanConfig, TrainConfig, VerifyConfig
 from spgnn.config.names import PARTITIONERS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -98,12 +98,6 @@ def test_help_fits_80_columns_and_the_text_of_an_option_its_line(command, capsys
     helps = {param.name: _help_row(param) for param in options_of(command).values() if isinstance(param, click.Option)}
     broken = [name for name, (_, text) in helps.items() if not any(line.endswith(text) for line in lines)]
     assert not broken
-
-
-@pytest.mark.parametrize("cls", CONFIGS.values())
-def test_every_option_is_in_one_section(cls):
-    named = [name for names in sections(cls).values() for name in names]
-    assert sorted(named) == sorted(f.name for f in fields(cls))
 
 
 def test_help_names_every_partitioner_and_format(capsys):

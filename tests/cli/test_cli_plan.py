@@ -31,15 +31,6 @@ def test_every_combination_has_a_line_and_one_is_the_fastest(capsys):
         assert line["epoch_s"] == pytest.approx(sum(parts.values()) - 2 * parts["hidden"])
 
 
-def test_the_table_marks_the_fastest_and_names_the_machine(capsys):
-    code, out, _ = run(capsys, *PLAN, "--ranks", "4")
-    title, machine, head, *lines = out.splitlines()
-    assert code == 0 and "400 nodes" in title and "widths 16, 8, 4" in title
-    assert machine == "ethernet-1g: 1 rank(s) per host, 16 GB of memory"
-    assert head.split()[:5] == ["ranks", "hosts", "method", "scheme", "c"]
-    assert [line[0] for line in lines].count("*") == 1
-
-
 def test_a_run_that_cannot_fit_is_refused_with_the_arithmetic(capsys):
     code, out, err = run(capsys, *PLAN, "--ranks", "2", "--memory", "0.2")
     assert code == 4
@@ -61,27 +52,6 @@ def test_a_refusal_names_the_ranks_that_would_fit(tmp_path, capsys):
     assert ranks > 1 and f"{ranks} ranks on {ranks} host(s) would fit" in err
     argv[argv.index("--ranks") + 1] = ranks
     assert run(capsys, *argv, "--memory", "0.7")[0] == 0
-
-
-def test_ranks_on_one_host_share_its_memory_and_its_cores(capsys):
-    lines = [
-        json.loads(run(capsys, *PLAN, "--ranks", "4", "--ranks-per-host", n, "--json")[1].splitlines()[0])
-        for n in (1, 4)
-    ]
-    assert [line["hosts"] for line in lines] == [4, 1]
-    assert lines[1]["host_mb"] > 3 * lines[0]["host_mb"]
-    assert lines[1]["epoch_parts_s"]["gemm"] > lines[0]["epoch_parts_s"]["gemm"]
-
-
-def test_a_partition_on_disk_is_planned_as_it_is(tmp_path, capsys):
-    run(capsys, "partition", GRAPH, "-k", 2, "--method", "random", "--out", tmp_path / "p")
-    code, out, _ = run(capsys, *PLAN, "--partition", tmp_path / "p", "--scheme", "columns", "--json")
-    lines = [json.loads(line) for line in out.splitlines()]
-    assert code == 0 and [(line["ranks"], line["method"], line["replication"]) for line in lines] == [
-        (2, "random", 1),
-        (4, "random", 2),
-    ]
-    assert all(line["memory_parts_mb"]["loading"] == 0 for line in lines)
 
 
 def test_a_partition_of_more_parts_than_ranks_is_planned_merged(tmp_path, capsys):

@@ -4,7 +4,6 @@ import json
 import os
 import re
 
-import numpy as np
 import pytest
 from pairs import full_beyond
 from worlds import launch
@@ -96,35 +95,6 @@ def test_predict_takes_the_run_a_graph_and_a_file(training, capsys):
     assert cli.main(["predict", "runs/out/a", "--graph", "wordnet", "--out", "p.npy", "--json"]) == 0
     assert (training["run_dir"], training["source"], training["out"]) == ("runs/out/a", "wordnet", "p.npy")
     assert json.loads(capsys.readouterr().out) == {"nodes": 4, "out": "p.npy"}
-
-
-def test_predict_shows_scores_as_scores(monkeypatch, capsys):
-    def predict(run_dir, comm, source=None, out=None, embeddings=None, **options):
-        return {"predictions": "p.npy", "n": 1000, "train": 0.5, "val": 0.25, "test": 0.125}
-
-    stand_in(monkeypatch, predict)
-    assert cli.main(["predict", "runs/out/a"]) == 0
-    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert lines == [
-        "runs/out/a",
-        "predictions p.npy",
-        "nodes 1,000",
-        "train accuracy 0.5",
-        "val accuracy 0.25",
-        "test accuracy 0.125",
-    ]
-
-
-@pytest.mark.slow
-def test_a_training_from_a_command_line_is_predicted_again_to_the_letter(tmp_path, capsys):
-    pytest.importorskip("torch")
-    argv = ["train", "sbm:n=60,seed=1", "--hidden", "8", "--epochs", "3", "--out", str(tmp_path / "run"), "--json"]
-    assert cli.main(argv) == 0
-    summary = json.loads(capsys.readouterr().out)
-    assert summary["ranks"] == 1 and summary["bytes_sent"] == summary["bytes_predicted"] == 0
-    assert cli.main(["predict", str(tmp_path / "run"), "--out", str(tmp_path / "again.npy"), "--json"]) == 0
-    assert np.array_equal(np.load(tmp_path / "again.npy"), np.load(tmp_path / "run" / "predictions.npy"))
-    assert json.loads(capsys.readouterr().out)["test"] == summary["test"]
 
 
 @pytest.mark.mpi

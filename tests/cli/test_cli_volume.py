@@ -37,19 +37,6 @@ def test_partition_json_has_the_keys_that_scripts_read(capsys):
     assert "--out DIR writes" in err
 
 
-def test_partition_writes_owners_in_original_order_that_measure_takes(tmp_path, capsys):
-    code, out, _ = run(
-        capsys, "partition", GRAPH, "-k", 3, "--method", "random", "--seed", 5, "--out", tmp_path / "p", "--json"
-    )
-    assert code == 0 and json.loads(out)["out"] == str(tmp_path / "p")
-    owner_N = np.load(tmp_path / "p" / "owner.npy")
-    assert np.bincount(owner_N).tolist() == [4, 4, 4]
-    code, out, _ = run(capsys, "measure", GRAPH, "--partition", tmp_path / "p", "--json")
-    assert code == 0
-    report = json.loads(out)
-    assert (report["k"], report["method"]) == (3, "random")
-
-
 def test_methods_and_ranks_are_lists_in_measure_plan_and_partition(tmp_path, capsys):
     lists = ["--ranks", "2,4", "--method", "block,random", "--json"]
     for command, more in (("partition", []), ("measure", []), ("plan", ["--scheme", "cover", "--widths", "8,4"])):
@@ -123,16 +110,6 @@ def test_a_partition_of_another_graph_or_other_edges_is_refused(other, tmp_path,
     assert code == 3 and "made for another graph" in err
 
 
-def test_measure_prints_one_json_line_for_each_combination(capsys):
-    argv = ["-k", "2,3", "--method", "block,random", "--scheme", "broadcast,columns", "--widths", "8,4,2", "--json"]
-    code, out, _ = run(capsys, "measure", GRAPH, *argv)
-    assert code == 0
-    reports = [json.loads(line) for line in out.splitlines()]
-    assert all(set(report) == MEASURE_KEYS for report in reports)
-    found = [(r["k"], r["method"], r["scheme"]) for r in reports]
-    assert found == [(k, m, s) for k in (2, 3) for m in ("block", "random") for s in ("broadcast", "columns")]
-
-
 @pytest.mark.parametrize("command", [("measure", "-k", "4"), ("plan", "--ranks", "4")], ids=["measure", "plan"])
 def test_volume_makes_parts_for_each_scheme_as_train_does(command, capsys):
     name, *k = command
@@ -147,25 +124,6 @@ def test_volume_makes_parts_for_each_scheme_as_train_does(command, capsys):
         for scheme in schemes
     }
     assert found["volume", "cover"] < measure(graph, part_graph(graph, 4, "volume"), "cover", (8, 4)).total_rows
-
-
-def test_measure_shows_an_aligned_table(capsys):
-    code, out, _ = run(capsys, "measure", GRAPH, "-k", "2,3", "--method", "block", "--widths", "8,4,2")
-    assert code == 0
-    title, head, *lines = out.splitlines()
-    assert title == "path:n=12, edges both ways: 12 nodes, 22 nonzeros; widths 8, 4, 2"
-    assert head.split()[:4] == ["k", "method", "scheme", "c"]
-    assert len(lines) == 2 and len({line.index("columns") for line in lines}) == 1
-
-
-def test_measure_tells_1d_and_one_and_a_half_dimensions_apart(capsys):
-    argv = ["-k", "4", "--method", "block", "--scheme", "cover", "--widths", "8,4,2"]
-    code, out, _ = run(capsys, "measure", GRAPH, *argv, "--replication", "1,2")
-    assert code == 0
-    head, one, two = out.splitlines()[1:]
-    where = head.index("rows summed") + len("rows summed")
-    assert one[:where].split()[-1] == "0" and two[:where].split()[-1] == str(2 * 12)  # halves of 3 rows to and fro
-    assert "rows summed" not in run(capsys, "measure", GRAPH, *argv)[1]
 
 
 @pytest.mark.parametrize(
@@ -184,25 +142,9 @@ def test_measure_of_one_combination_shows_the_layers(capsys):
     assert "(A X) W, kept" in first and why == "layer 2: 2 <= 4"
 
 
-def test_measure_counts_pruned_rows_and_narrower_types(capsys):
-    def sent(*argv):
-        return json.loads(run(capsys, "measure", "sbm:n=400,degree=3", "--method", "block", "--json", *argv)[1])[
-            "bytes_per_epoch"
-        ]
-
-    assert sent() > sent("--prune") > 0
-    assert sent() == 2 * sent("--wire", "bfloat16", "--wire-gradients", "float16")
-
-
 def test_pruning_without_training_nodes_is_refused(capsys):
     code, out, err = run(capsys, "measure", GRAPH, "--prune")
     assert (code, out) == (3, "") and "path has no split and no labels" in err
-
-
-def test_the_baseline_of_the_papers_has_options(capsys):
-    argv = ["measure", GRAPH, "-k", "3", "--method", "block", "--widths", "8,4,2", "--json"]
-    report = json.loads(run(capsys, *argv, "--schedule", "plain")[1])
-    assert [(e["layer"], e["width"]) for e in report["exchanges"]] == [(1, 8), (2, 4), (2, 4)]
 
 
 def test_measure_simulates_an_epoch_on_a_machine(capsys):
@@ -255,13 +197,6 @@ def test_an_unknown_name_exits_with_2(argv, said, capsys):
     code, out, err = run(capsys, *argv)
     assert (code, out) == (2, "")
     assert said in err
-
-
-def test_a_toml_file_gives_the_options_of_measure(tmp_path, capsys):
-    path = tmp_path / "measure.toml"
-    path.write_text(f'graph = "{GRAPH}"\nk = "2,3"\nmethod = "block"\nwidths = "8,4,2"\n')
-    code, out, _ = run(capsys, "measure", "--config", path, "--json")
-    assert code == 0 and [json.loads(line)["k"] for line in out.splitlines()] == [2, 3]
 
 
 @pytest.mark.slow

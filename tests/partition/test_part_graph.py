@@ -19,7 +19,6 @@ from spgnn.partition import (
     partition_of,
     partitioner,
 )
-from spgnn.partition.checks import check_owner
 from spgnn.partition.cover import cover_PP
 from spgnn.partition.methods.metis import neighbours
 from spgnn.partition.metrics import metrics, rows_PP
@@ -69,13 +68,7 @@ def test_the_same_seed_gives_the_same_partition_and_the_metrics_are_the_graphs(m
     np.testing.assert_array_equal(first.owner_N, second.owner_N)
     assert first.metrics == metrics(graph.A, first.owner_N, 5)
     assert first.graph_digest == graph.digest()
-
-
-@pytest.mark.parametrize("method", ["random", "metis"])
-def test_another_seed_gives_another_partition(method):
-    graph = random_directed(200, 800)
-    owners = [part_graph(graph, 5, method, seed=seed).owner_N for seed in (0, 1)]
-    assert np.any(owners[0] != owners[1])
+    assert np.any(first.owner_N != part_graph(graph, 5, method, seed=4).owner_N) == (method != "block")
 
 
 def slow_block(work, k):
@@ -198,16 +191,6 @@ def test_filling_can_give_every_node_a_part_of_its_own():
         fill_empty_parts(np.zeros(3, int), np.arange(3), 4)
 
 
-def test_a_partitioner_of_ones_own_is_used_with_its_options(register):
-    @register("stripes")
-    def stripes(graph, k, *, seed, balance, width=1):
-        return np.arange(graph.n_nodes) // width % k
-
-    part = part_graph(ring(12), 3, "stripes", width=2)
-    np.testing.assert_array_equal(part.owner_N, [0, 0, 1, 1, 2, 2] * 2)
-    assert part.method == "stripes" and part.metrics["edge_cut"] == 6
-
-
 def test_a_partitioner_sees_the_reverse_edges_unless_others_were_chosen(register):
     seen = []
     register("look")(lambda graph, k, *, seed, balance: seen.append(graph.nnz) or np.zeros(graph.n_nodes, int))
@@ -281,18 +264,12 @@ def test_what_memory_runs_out_of_is_no_bad_partition(register):
         part_graph(ring(3), 2, "greedy for memory")
 
 
-def test_any_integer_type_becomes_int32_and_the_input_is_left_alone():
-    given = np.array([1, 0, 1], np.uint8)
-    owner_N = check_owner(given, 3, 2)
-    assert owner_N.dtype == np.int32 and given.dtype == np.uint8
-
-
-@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.int64])
 def test_a_partition_does_not_change_when_the_array_it_came_from_does(dtype):
     given = np.array([0, 1, 1, 0], dtype)
     for part in (partition_of(ring(4), given), Partition(given, 2), Partition(given[:], 2)):
         given[0] = 1
-        assert part.owner_N[0] == 0 and given.flags.writeable
+        assert part.owner_N[0] == 0 and part.owner_N.dtype == np.int32 and given.flags.writeable
         given[0] = 0
         with pytest.raises(ValueError, match="read-only"):
             part.owner_N[0] = 1

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 import spgnn
-from spgnn.errors import InputError, PartitionError, ResourceError, UsageError
+from spgnn.errors import InputError, ResourceError, UsageError
 from spgnn.partition import PartitionFolder, load_partition, part_to_folder, partition_of, save_partition
 from spgnn.partition.folder.pipeline import memory_budget as memory_module
 from spgnn.partition.folder.pipeline.memory_budget import Memory, memory_bytes_of
@@ -164,15 +164,6 @@ def test_weights_that_are_not_read_are_told(tmp_path):
         (tmp_path / "e.csv").write_text(text)
         part_to_folder(tmp_path / "e.csv", 2, tmp_path / "parts", memory=MEMORY, note=notes.append)
     assert len(notes) == 1 and "third column" in notes[0]
-
-
-def test_owners_of_ones_own_are_kept(tmp_path):
-    draw(tmp_path, 60, 200, seed=5)
-    owner_N = np.arange(60) % 3
-    part_to_folder(tmp_path / "e.bin", 3, tmp_path / "parts", memory=MEMORY, owner=owner_N)
-    np.testing.assert_array_equal(load_partition(tmp_path / "parts").owner_N, owner_N)
-    with pytest.raises(PartitionError, match="owner has 5 entries"):
-        part_to_folder(tmp_path / "e.bin", 3, tmp_path / "other", memory=MEMORY, owner=owner_N[:5])
 
 
 def bad_inputs(folder: Path):

@@ -85,12 +85,6 @@ def test_owners_that_do_not_fit_leave_nothing(tmp_path, owner, error, message):
     assert not any(tmp_path.iterdir())
 
 
-def test_sparse_features_of_any_kind_are_taken(tmp_path):
-    X = sp.random_array((8, 5), density=0.5, random_state=np.random.default_rng(0))
-    part_to_folder(EDGES, 1, tmp_path / "parts", memory=MEMORY, features=sp.coo_array(X))
-    np.testing.assert_array_equal(PartitionFolder(tmp_path / "parts").block(0).X_nF.toarray(), X.toarray())
-
-
 @pytest.mark.parametrize("index", [np.int32, np.int64])
 @pytest.mark.parametrize("value", [np.float32, np.float64, np.int64])
 @pytest.mark.parametrize("columns", [[2, 0, 1, 3, 1, 0], [1, 1, 3, 3, 2, 0]], ids=["unsorted", "twice"])
@@ -101,7 +95,7 @@ def test_sparse_features_out_of_order_or_twice_are_summed_and_left_as_they_are(t
     np.savez(tmp_path / "X.npz", format=b"csr", shape=X.shape, data=X.data, indices=X.indices, indptr=X.indptr)
     expected = np.zeros(X.shape)
     np.add.at(expected, (np.repeat(np.arange(8), np.diff(indptr)), columns), data)
-    for source in (X, sp.csr_matrix(X), tmp_path / "X.npz"):
+    for source in (X, sp.csr_matrix(X), sp.coo_array(X), tmp_path / "X.npz"):
         part_to_folder(EDGES, 1, tmp_path / "parts", memory=MEMORY, features=source)
         np.testing.assert_array_equal(PartitionFolder(tmp_path / "parts").block(0).X_nF.toarray(), expected)
     for array, old in zip((X.data, X.indices, X.indptr), before):
@@ -161,6 +155,7 @@ def test_ids_beyond_the_rows_of_a_table_are_its_fault(tmp_path):
 
 @pytest.mark.parametrize("what, values, message", [
     ("labels", np.array([0] * 6 + [np.inf, 0]), "node 6 has the target inf; expected finite"), ("split", np.full(8, 255, np.uint8), "node 0 has split 255; expected 0 train"), ("split", np.zeros(8), "is float64; expected integers: 0 train"),
+    *((what, np.zeros((8, 0), np.int8), r".*shape \(8, 0\); expected") for what in ("labels", "split")),
 ])  # fmt: skip
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_values_of_nodes_are_refused_as_in_memory(tmp_path, what, values, message):
@@ -172,19 +167,6 @@ def test_values_of_nodes_are_refused_as_in_memory(tmp_path, what, values, messag
     ):
         with pytest.raises(FormatError, match=f"v.npy: {message}"):
             read(**{what: tmp_path / "v.npy"})
-
-
-@pytest.mark.parametrize("what", ["labels", "split"])
-def test_labels_and_splits_without_a_column_are_refused_as_in_memory(tmp_path, what):
-    np.save(tmp_path / "v.npy", np.zeros((8, 0), np.int8))
-    edges = graph_from_coo(*EDGES.T, 8)
-    for read in (
-        lambda **part: load_graph(edges, **part),
-        lambda **part: part_to_folder(EDGES, 2, tmp_path / "parts", memory=MEMORY, **part),
-    ):
-        with pytest.raises(FormatError, match=r"v.npy: .* shape \(8, 0\); expected"):
-            read(**{what: tmp_path / "v.npy"})
-    assert not (tmp_path / "parts").exists()
 
 
 def test_a_split_of_unsigned_integers_is_stored_as_int8(tmp_path):

@@ -1,11 +1,9 @@
 """The order of nodes by part, its inverse, and which graphs a partition accepts."""
 
 import numpy as np
-import pytest
 
-from spgnn.errors import PartitionError
 from spgnn.graph import graph_from_coo
-from spgnn.partition import Partition, part_graph, partition_of
+from spgnn.partition import Partition, partition_of
 
 
 def random_directed(n=60, seed=0):
@@ -26,12 +24,3 @@ def test_order_is_right_at_the_largest_number_of_parts():
     part = Partition(np.array([8191, 3, 300, 0, 8191]), 8192)
     np.testing.assert_array_equal(part.order_N, [3, 1, 2, 0, 4])
     assert part.own(8191).tolist() == [0, 4]
-
-
-def test_a_graph_of_another_size_or_other_edges_is_refused():
-    graph = random_directed()
-    part = part_graph(graph, 3)
-    with pytest.raises(PartitionError, match="60 entries, .* has 61 nodes; was this partition made for another graph"):
-        part.check_graph(random_directed(61))
-    with pytest.raises(PartitionError, match="made for another graph, or with other --edges"):
-        part.check_graph(graph.with_edges("undirected"))

@@ -1,7 +1,6 @@
 """Edge streams of every kind, bad input, and streams that change."""
 
 import gzip
-import sys
 
 import numpy as np
 import pytest
@@ -131,15 +130,6 @@ def test_parquet_that_holds_no_edges_of_integers_is_refused(tmp_path):
         path.write_bytes(spoiled)
         with pytest.raises(InputError, match="e.parquet: cannot be read as a table|expected"):
             part_stream(path, 2)
-
-
-def test_parquet_without_pyarrow_says_what_to_do(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    (tmp_path / "e.parquet").write_bytes(b"PAR1")
-    with pytest.raises(
-        InputError, match=r"e.parquet: names, quotes and Parquet need pyarrow: pip install 'spgnn\[tables\]'"
-    ):
-        part_stream(tmp_path / "e.parquet", 2)
 
 
 def test_iterators_are_streamed_once_or_many_times():

@@ -60,13 +60,6 @@ def test_where_few_rows_travel_the_start_is_refined_twice(mesh, refined, monkeyp
     assert len(refined) == 6
 
 
-def test_the_second_refinement_has_no_price_of_sends(mesh, refined):
-    part_graph(mesh, K, "volume", start="metis", minimise="largest", seed=5)
-    (priced, first_N, _), (free, second_N, _) = refined
-    assert priced["send"] and not free["send"] and free["sweeps"] == 2 * priced["sweeps"]
-    np.testing.assert_array_equal(first_N, second_N, "from one start")
-
-
 def test_a_small_graph_is_also_refined_less_evenly_for_time(mesh, refined, monkeypatch):
     part_graph(mesh, K, "volume", start="metis")
     assert [call[0].get("target") for call in refined] == [None, volume.LESS_EVEN["target"], None]
@@ -142,14 +135,6 @@ def test_moves_for_covers_are_undone_where_covers_grow(mesh, monkeypatch, moved_
     assert sends(mesh, QUARTERS, cover_PP) < sends(mesh, STRIPES, cover_PP) < sends(mesh, SHUFFLED, cover_PP)
     owner_N = part_graph(mesh, K, "volume", start=SHUFFLED, objective="cover").owner_N
     np.testing.assert_array_equal(owner_N, QUARTERS if moved_N is QUARTERS else STRIPES)
-
-
-@pytest.mark.parametrize("best_N", [QUARTERS, STRIPES, SHUFFLED], ids=["after moves", "before moves", "the start"])
-def test_under_cover_covers_are_compared(mesh, monkeypatch, best_N):
-    refine = lambda *args: (QUARTERS if args[-1].get("both") else STRIPES, 100, 40)
-    monkeypatch.setattr(volume, "_volume", SimpleNamespace(refine=refine, nets_of_covers=_volume.nets_of_covers))
-    monkeypatch.setattr(volume, "cover_PP", lambda A, owner_N, k: np.full((k, k), not np.array_equal(owner_N, best_N)))
-    np.testing.assert_array_equal(part_graph(mesh, K, "volume", start=SHUFFLED, objective="cover").owner_N, best_N)
 
 
 @pytest.mark.slow

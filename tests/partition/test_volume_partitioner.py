@@ -141,12 +141,6 @@ def test_more_effort_sends_less(rmat):
     assert rows[1] < rows[0]
 
 
-def test_a_node_heavier_than_a_part_does_not_stop_it():
-    hub = graph_from_coo(np.zeros(400, int), np.arange(1, 401), 401)
-    part = part_graph(hub, 8, "volume")
-    assert part.sizes_k.min() >= 1 and part.sizes_k[part.owner_N[0]] == 1
-
-
 @pytest.mark.parametrize("k", [8, 100])
 @pytest.mark.parametrize("spec", ["path:n=1511", "grid:rows=12,cols=12", "star:n=400", "rmat:scale=8,degree=2,seed=0"])
 def test_where_nodes_are_too_heavy_no_part_is_above_the_mean_by_more_than_the_heaviest(spec, k):

@@ -47,11 +47,6 @@ def test_an_unknown_name_gives_the_nearest_known_ones(folder, monkeypatch, name,
         load_graph(name)
 
 
-def test_source_and_format_name_the_graph(folder):
-    assert load_graph(folder / "five").meta["source"] == "five"
-    assert load_graph(folder / "five").meta["format"] == "native"
-
-
 def test_an_object_is_taken_and_no_format_goes_with_it():
     assert load_graph(sp.csr_array((3, 3))).n_nodes == 3
     with pytest.raises(UsageError, match="goes with a path"):
@@ -145,11 +140,6 @@ def test_features_of_any_number_type_become_native_floats(folder, dtype):
     X = np.array([[0], [1], [1], [0], [1]], dtype)
     graph = load_graph(folder / "five", features=saved(folder, X))
     assert graph.X.dtype in (np.float32, np.float64) and graph.X.ravel().tolist() == [0, 1, 1, 0, 1]
-
-
-def test_features_in_fortran_order_are_read_as_such(folder):
-    X = np.asfortranarray(np.arange(10.0).reshape(5, 2))
-    assert np.array_equal(load_graph(folder / "five", features=saved(folder, X)).X, X)
 
 
 def test_labels_in_one_column_or_whole_floats_are_classes(folder):

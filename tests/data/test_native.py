@@ -109,13 +109,6 @@ def test_meta_that_json_cannot_hold_is_refused(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_native_graph_is_replaced_and_nothing_is_left(tmp_path):
-    save_graph(path_graph(4), tmp_path / "g")
-    save_graph(path_graph(9), tmp_path / "g")
-    assert load_native(tmp_path / "g").n_nodes == 9
-    assert os.listdir(tmp_path) == ["g"]
-
-
 def test_a_mapped_graph_is_saved_over_itself(tmp_path):
     save_graph(sbm(50), tmp_path / "g")
     graph = load_native(tmp_path / "g")

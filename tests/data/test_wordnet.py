@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from spgnn.data import load_graph, load_wordnet, wordnet
-from spgnn.data.wordnet import PACKAGED, TYPES, pack, pointers_of, read_packaged, unpack
+from spgnn.data.wordnet import PACKAGED, TYPES, pointers_of, read_packaged
 from spgnn.errors import FormatError, InputError, UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,14 +42,6 @@ def test_pointers_have_types_and_can_be_chosen():
     assert np.array_equal(chosen.A.T.tocsr().indices, load_wordnet(pointers=("~",)).A.indices)
     with pytest.raises(UsageError, match="no pointers of type '@x'"):
         load_wordnet(pointers=("@x",))
-
-
-def test_packing_is_undone_by_unpacking():
-    counts = np.array([2, 0, 3, 1])
-    values, base = np.array([70_000, 3, 5, 900_000, 900_001, 0]), np.array([1, 2, 3, 4])
-    assert unpack(pack(values, counts, base), counts, base).tolist() == values.tolist()
-    empty = np.array([], np.int64)
-    assert unpack(pack(empty, empty, 0), empty, 0).tolist() == []
 
 
 def test_a_damaged_package_file_is_refused(tmp_path):

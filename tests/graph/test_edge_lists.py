@@ -44,11 +44,6 @@ def test_edges_of_weight_zero_lose_their_attributes():
     assert Graph(A, edge_attr=ATTR[:3]).edge_ids.tolist() == [0, 2]
 
 
-def test_reversed_edges_take_their_attributes_along():
-    graph = graph_from_coo(SRC, DST, edge_attr=ATTR).with_edges("in")
-    assert edges_of(graph) == sorted((v, u, e, attr) for u, v, e, attr in listed())
-
-
 def test_pairs_without_an_edge_back_get_the_reverse_of_each_edge():
     graph = graph_from_coo(SRC, DST, edge_attr=ATTR, meta={"antisymmetric": [1]}).with_edges("both")
     back = [(v, u, -1 - e, (x, -y)) for u, v, e, (x, y) in listed() if e in (0, 2, 5, 6)]

@@ -54,13 +54,6 @@ def test_the_directions_of_edges_have_two_names_and_auto_is_what_was_chosen():
         assert used.with_edges(name) is used.with_edges("auto") is used
 
 
-def test_edges_chosen_once_are_not_chosen_again():
-    graph = random_graph(use="undirected")
-    assert graph.with_edges("undirected") is graph
-    with pytest.raises(UsageError, match="edges are 'undirected' already"):
-        graph.with_edges("reversed")
-
-
 def broken(**change):
     parts = {
         "A": graph_from_coo([0, 1], [1, 2], 3).A,
@@ -106,12 +99,6 @@ def broken(**change):
 def test_arrays_that_make_no_graph_are_named(make, message):
     with pytest.raises(GraphError, match=message):
         make()
-
-
-def test_tensors_are_features_labels_and_splits():
-    X, y, split = torch.eye(3, requires_grad=True), torch.tensor([0, 1, -1]), torch.zeros(3, dtype=torch.int8)
-    graph = Graph(graph_from_coo([0], [2]).A, X=X, y=y, split=split)
-    assert np.array_equal(graph.X, np.eye(3)) and graph.y.tolist() == [0, 1, -1] and graph.split.tolist() == [0] * 3
 
 
 def test_a_random_split_has_the_shares_and_leaves_unlabelled_nodes_out():

@@ -93,9 +93,6 @@ def test_measure_predicts_the_bytes_that_it_sends(comm):
 def test_heads_that_do_not_divide_the_width_are_refused():
     with pytest.raises(UsageError, match="heads = 3 do not divide f_out = 8"):
         GAT(6, 8, 3)
-
-
-def test_a_last_layer_has_heads_that_divide_its_width():
     assert [GAT(6, C).heads for C in (7, 16)] == [1, 8] and GAT(6, 7, merge="mean").heads == 8
 
 

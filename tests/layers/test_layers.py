@@ -42,25 +42,6 @@ def test_layer_norm_comes_before_the_activation_and_the_residual_after():
     assert torch.allclose(layer(A, X), torch.relu(Z) + X, rtol=1e-10)
 
 
-def test_the_residual_is_left_out_where_the_widths_differ():
-    layer = GCN(6, 3, residual=True).double()
-    assert layer(A, X).shape == (20, 3) and not layer.residual
-
-
-def test_a_layer_of_ones_own_takes_an_equation():
-    class Own(Layer):
-        def __init__(self):
-            super().__init__(6, 6)
-            self.W_FC = self.weight(6, 6)
-
-        def forward(self, A, H):
-            return torch.relu(A @ (H @ self.W_FC) + H)
-
-    model = Stack(Own(), GCN(6, 2)).double()
-    assert float(model.layers[0].W_FC.detach().abs().sum()) > 0
-    assert model(A, X).shape == (20, 2)
-
-
 class Powers(Layer):
     """act(norm(H W_0 + A H W_1 + b)) + H, with what `end_with` takes; are_trained False: its weights are in a list."""
 
@@ -114,25 +95,6 @@ def test_weights_depend_on_the_seed_and_not_on_the_dtype():
 def test_a_stack_whose_widths_do_not_fit_names_the_layers():
     with pytest.raises(ShapeError, match="layer 2 reads 5 columns, layer 1 writes 4"):
         Stack(GCN(6, 4), GCN(5, 2))
-
-
-def test_an_unknown_activation_is_named_with_the_nearest():
-    with pytest.raises(UsageError, match="did you mean 'relu'"):
-        GCN(2, 2, act="rellu")
-
-
-def test_loading_weights_marks_a_stack_as_trained():
-    model, other = Stack(GCN(6, 2)), Stack(GCN(6, 2))
-    other.initialise(9)
-    assert not model.is_trained
-    model.load_state_dict(other.state_dict())
-    assert model.is_trained
-
-
-def test_embeddings_are_the_input_of_the_last_layer():
-    model = Stack(GCN(6, 5, act="relu"), GCN(5, 2)).double().eval()
-    H = model.embed(A, X)
-    assert torch.allclose(model.layers[1](A, H), model(A, X))
 
 
 class WithModules(Layer):

@@ -13,7 +13,7 @@ from spgnn.layers import GAT, GCN, GCNII, GIN, MLP, NGNN, SAGE, Layer, MixHop, S
 
 
 @pytest.mark.parametrize("make, said", [
-    (lambda: GCN(3, 3, norm="batch"), "norm 'batch' is not known"), (lambda: GCN(3, 3, norm="Layer"), "norm 'Layer' is not known; did you mean 'layer'"),
+    (lambda: GCN(3, 3, norm="batch"), "norm 'batch' is not known"), (lambda: GCN(2, 2, act="rellu"), "did you mean 'relu'"), (lambda: GCN(3, 3, norm="Layer"), "norm 'Layer' is not known; did you mean 'layer'"),
     (lambda: Stack(), "a Stack needs at least one layer"), (lambda: Stack(GCN(3, 2), dropout=1.5), "dropout = 1.5"), (lambda: Stack(GCN(3, 2), dropout=float("nan")), "dropout = nan"),
     (lambda: Stack(GCN(3, 2), dropout="0.5"), "dropout = '0.5'"), (lambda: Stack(GCN(3, 2), dropout=None), "dropout = None"), (lambda: GCN(True, 2), "f_in = True"),
     (lambda: GCN(0, 2), "f_in = 0; expected"), (lambda: GCN(3, 2.0), "f_out = 2.0; expected"),

@@ -11,7 +11,7 @@ from graphs import dense_operator
 from scipy.stats import chi2, chisquare
 from small_graphs import GRAPHS
 
-from spgnn.samplers import Cluster, Edge, Node, Walk, Whole, _samplers, graph_arrays
+from spgnn.samplers import Cluster, Edge, Node, Walk, _samplers, graph_arrays
 
 DRAWS = 20_000
 PASS, FAIL = 1e-4, 1e-9
@@ -188,11 +188,3 @@ def test_clip_leaves_a_multiple_of_the_nodes(make):
     for index in range(4):
         node_m, left_m = all_nodes.nodes(0, index), fewer.nodes(0, index)
         assert len(left_m) == len(node_m) // 16 * 16 and np.isin(left_m, node_m).all()
-
-
-def test_the_whole_graph_has_all_its_nonzeros():
-    graph = GRAPHS["wide"]
-    (pattern,) = Whole(graph).sample(0, 0).patterns
-    np.testing.assert_array_equal(pattern.indices, graph.A.indices)
-    np.testing.assert_array_equal(pattern.place_e, np.arange(graph.nnz))
-    assert pattern.indices.dtype == np.int32 and pattern.indptr.dtype == np.int64

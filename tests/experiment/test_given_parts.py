@@ -60,6 +60,15 @@ def test_a_graph_that_is_not_what_the_parts_were_made_of_is_refused(parts, tmp_p
         assert training(source, partition=str(parts))["n"] == 40
 
 
+def test_parts_of_a_generated_graph_are_found_by_its_kind(tmp_path):
+    spec = "sbm:n=60,classes=3,features=4"
+    save_partition(part_graph(load_graph(spec), 1, "block"), tmp_path / "parts", load_graph(spec))
+    assert training(spec, partition=str(tmp_path / "parts"), hidden=2)["n"] == 60
+    for source in ("rmat:scale=6", "wordnet"):
+        with pytest.raises(PartitionError, match="was made for 'sbm-60-3', not '"):
+            training(source, partition=str(tmp_path / "parts"))
+
+
 @pytest.fixture(scope="module")
 def cora(data_dir):
     prefix = data_dir / "planetoid" / "ind.cora"
@@ -149,21 +158,15 @@ def test_a_training_that_does_not_begin_leaves_the_results_of_the_last_one(tmp_p
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_results_of_something_else_are_not_removed(tmp_path):
-    (tmp_path / "mine" / "checkpoints").mkdir(parents=True)
-    (tmp_path / "mine" / "checkpoints" / "weights.pt").write_text("precious")
-    with pytest.raises(UsageError, match="mine: has checkpoints, but no env.json"):
-        training("sbm:n=50", out=str(tmp_path / "mine"))
-    assert (tmp_path / "mine" / "checkpoints" / "weights.pt").read_text() == "precious"
-
-
-@pytest.mark.parametrize("name", ["config.toml", "metrics.jsonl", "env.json", "summary.json"])
+@pytest.mark.parametrize("name", ["config.toml", "metrics.jsonl", "env.json", "summary.json", "checkpoints/weights"])
 def test_a_file_of_the_user_with_the_name_of_a_result_is_not_replaced(tmp_path, name):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text('{"mine": true}')
     for overwrite in (False, True):
-        with pytest.raises(UsageError, match=f"has {name}, but no env.json of a run"):
+        with pytest.raises(UsageError, match=f"has {name.split('/')[0]}, but no env.json of a run"):
             training("sbm:n=50", out=str(tmp_path), overwrite=overwrite)
-    assert [path.name for path in tmp_path.iterdir()] == [name] and (tmp_path / name).read_text() == '{"mine": true}'
+    assert [path.name for path in tmp_path.iterdir()] == [name.split("/")[0]]
+    assert (tmp_path / name).read_text() == '{"mine": true}'
 
 
 def test_hidden_folders_of_the_user_stay_and_those_of_killed_trainings_go(tmp_path):

@@ -50,12 +50,6 @@ def test_a_training_whose_class_minus_1_counts_as_no_label_says_so(svm_files, ca
     assert "have no node" not in err
 
 
-def test_info_says_that_class_minus_1_counts_as_no_label(svm_files, capsys):
-    files, minus = svm_files
-    assert cli.main(["info", *files]) == 0
-    assert capsys.readouterr().err.count(MINUS.format(minus)) == 1
-
-
 def test_classes_without_a_node_are_named_in_one_line_with_what_numbers_the_others():
     y = np.array([10, 20, 30, 10, 20, 30])
     (note,) = notes_of(y, [0, 0, 0, 1, 2, 2])

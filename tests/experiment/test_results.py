@@ -352,16 +352,6 @@ def test_a_log_of_a_custom_model_saves_none(tmp_path):
     assert load_checkpoint(best_checkpoint(tmp_path / "run" / "checkpoints"))[1]["model"] is None
 
 
-def test_a_checkpoint_that_failed_leaves_no_half_of_it_on_a_full_disk(tmp_path, monkeypatch):
-    trainer = Trainer(Stack(GCN(6, 3)), distribute(random_graph(), SelfCommunicator()), TrainConfig(epochs=1))
-    checkpoints = Checkpoints(tmp_path, trainer)
-    trainer.step(1)
-    monkeypatch.setattr(checkpoint, "sync", full)
-    with pytest.raises(ResourceError, match="No space left"):
-        checkpoints.close()
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_config_of_averaging_has_the_evaluation_that_was_decided(tmp_path):
     trained(tmp_path / "run", mode="average", parts=2)
     assert read_toml(TrainConfig, tmp_path / "run" / "config.toml").evaluation != "auto"

@@ -11,12 +11,12 @@ from waited import Waited
 from worlds import parallel
 
 from spgnn import cli
-from spgnn.config import MAY_CHANGE, RUN_FILES, TrainConfig, read_toml
+from spgnn.config import RUN_FILES, TrainConfig, read_toml
 from spgnn.data import load_graph
 from spgnn.dist import SelfCommunicator, run_threads
 from spgnn.errors import CheckpointError, UsageError
 from spgnn.experiment import checkpoint, checkpoint_writer, resume, run, saving
-from spgnn.experiment.checkpoint import best_checkpoint, list_checkpoints, load_checkpoint, read_manifest
+from spgnn.experiment.checkpoint import best_checkpoint, list_checkpoints, load_checkpoint
 from spgnn.partition import part_graph, save_partition
 
 pytestmark = pytest.mark.slow
@@ -93,9 +93,6 @@ def test_a_run_that_was_killed_goes_on_bit_for_bit(comm, tmp_path, case):
     comm.barrier()
     if comm.rank == 0:
         assert outcome(cut) == outcome(whole)
-        newest = list_checkpoints(cut / "checkpoints")[-1]
-        has_step = any(name.startswith("step-") for name in read_manifest(newest)["files"])
-        assert has_step == (comm.size > 1 and "feedback" in case)
         assert len(json.loads((cut / "env.json").read_text())["continued_after"]) == 2
         assert not list(cut.rglob(".*"))
 
@@ -191,10 +188,6 @@ def test_options_that_would_make_it_another_run_are_refused_by_name(tmp_path, ca
     assert cli.main(["train", SOURCE, "--resume", "auto"]) == 2
     assert "--resume auto requires --out" in capsys.readouterr().err
     assert cli.main(["train", "--resume", str(tmp_path / "none")]) == 3
-
-
-def test_the_names_of_options_that_may_change_are_options():
-    assert set(MAY_CHANGE) <= set(TrainConfig.__dataclass_fields__)
 
 
 def test_options_in_the_config_that_are_not_those_of_the_checkpoint_are_refused(tmp_path):

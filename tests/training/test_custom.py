@@ -220,15 +220,6 @@ def test_the_split_is_returned_as_it_can_be_drawn_alone_and_as_it_was_given(comm
         assert np.array_equal(np.load(tmp_path / "kept" / "split.npy"), drawn.split_N)
 
 
-def test_what_is_not_given_is_of_the_command_line():
-    assert Custom(monitor="".join(["v", "al"])).given() == []  # as argparse has it: another object
-    assert Custom(SGD, class_weights=np.ones(3), monitor="val_loss").given() == [
-        "optimizer",
-        "class_weights",
-        "monitor",
-    ]
-
-
 @pytest.mark.parametrize(("options", "is_told"), [({}, True), ({"lr": 0.5}, False), ({"epochs": 9}, False)])
 def test_a_training_that_ends_too_early_is_told_what_to_raise(options, is_told, capsys):
     graph = spgnn.load_graph("sbm:n=90,seed=0")

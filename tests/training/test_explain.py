@@ -173,24 +173,6 @@ def test_sparse_features_count_by_their_nonzeros(comm):
     assert told.layers[0]["kept"] and told.layers[0]["multiply_adds"] == 2 * int(left[0]) * 9  # A X W, and its gradient
 
 
-def test_it_leaves_the_model_as_it_is():
-    model = stack()
-    with torch.no_grad():
-        model.layers[0].W_FC.fill_(2.0)
-    explain(model, distribute(random_graph(use="undirected"), SelfCommunicator()))
-    assert (model.layers[0].W_FC == 2.0).all()
-
-
-def test_what_is_printed_of_a_graph_and_a_training_is_one_line():
-    graph = graph_with_few_labels()
-    dgraph = distribute(graph, SelfCommunicator())
-    history = train(stack(), dgraph, epochs=2)
-    for shown in (graph, dgraph, history):
-        assert repr(shown).startswith(type(shown).__name__ + "(") and len(repr(shown)) < 200 and "\n" not in repr(shown)
-    assert "60 nodes" in repr(graph) and "3 classes" in repr(graph) and "2 epochs" in repr(history)
-    assert "one rank, 60 rows" in repr(dgraph) and "none" not in repr(dgraph)
-
-
 @parallel([2], mpi=[])
 @pytest.mark.parametrize("place", ["before layer 2", "after layer 1", "after the model"])
 def test_what_a_hook_makes_of_own_rows_has_all_of_them_and_no_bytes_are_predicted(comm, place):

@@ -62,16 +62,11 @@ def losses(comm, model, seed=0, epochs=(1, 2, 3)):
 
 @parallel([1, 3], mpi=[])
 @pytest.mark.parametrize("name", MODELS)
-def test_masks_differ_by_epoch_and_do_not_depend_on_ranks(comm, name):
+def test_masks_differ_by_epoch_and_seed_and_do_not_depend_on_ranks(comm, name):
     found = losses(comm, made(name), epochs=(1, 2, 3, 1))
     assert len({round(loss, 9) for loss in found}) == 3 and found[0] == found[3]
     np.testing.assert_allclose(losses(SelfCommunicator(), made(name)), found[:3], rtol=1e-12)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_masks_differ_by_seed(name):
-    one, other = (losses(SelfCommunicator(), made(name), seed) for seed in (0, 1))
-    assert not np.isclose(one, other, rtol=1e-6).any()
+    assert not np.isclose(losses(SelfCommunicator(), made(name), seed=1), found[:3], rtol=1e-6).any()
 
 
 def test_two_stacks_of_a_model_draw_apart():

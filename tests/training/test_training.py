@@ -74,15 +74,6 @@ def test_scores_of_an_epoch_are_those_of_its_weights_with_and_without_dropout():
         assert [r["epoch"] for r in history.records] == [1, 2, 3, 4]
 
 
-def test_the_model_ends_with_the_weights_of_the_best_validation_score():
-    trainer = Trainer(model(), distribute(learnable(), SelfCommunicator()), TrainConfig(epochs=30, lr=0.3))
-    history = trainer.fit()
-    assert history.val == max(r["val"] for r in history.records)
-    guess = trainer.logits().argmax(1).numpy()
-    graph = learnable()
-    assert float((guess == graph.y)[graph.split == 1].mean()) == pytest.approx(history.val)
-
-
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_patience_stops_so_many_epochs_after_the_best(dropout):
     stack = Stack(GCN(3, 8, act="relu"), GCN(8, 3), dropout=dropout)
@@ -96,13 +87,6 @@ def test_eval_every_scores_some_epochs_and_always_the_last():
     assert [r["epoch"] for r in history.records] == list(range(1, 9))
 
 
-@parallel([1, 2], mpi=[])
-def test_a_loss_that_is_not_finite_ends_all_ranks_with_the_epoch_named(comm):
-    dgraph = distribute(learnable(), comm)
-    with pytest.raises(NumericalError, match="epoch .*lower --lr|epoch .*Lower --lr"):
-        train(model(), dgraph, epochs=200, lr=1e6, optimizer="sgd")
-
-
 def test_missing_features_labels_or_training_nodes_are_named():
     graph = learnable()
     for field, message in (("X", "no features"), ("y", "no labels")):
@@ -112,11 +96,6 @@ def test_missing_features_labels_or_training_nodes_are_named():
     none = with_fields(graph, split=np.full(80, 2, np.int8))
     with pytest.raises(GraphError, match="no training node"):
         train(model(), distribute(none, SelfCommunicator()))
-
-
-def test_an_unknown_option_of_train_names_the_nearest():
-    with pytest.raises(UsageError, match="did you mean 'epochs'"):
-        train(model(), distribute(learnable(), SelfCommunicator()), epoch=3)
 
 
 def test_splits_given_numbered_random_and_auto(tmp_path):
@@ -131,15 +110,6 @@ def test_splits_given_numbered_random_and_auto(tmp_path):
     bare = with_fields(graph, split=None)
     with pytest.raises(GraphError, match="--split random"):
         Trainer(model(), distribute(bare, SelfCommunicator()), TrainConfig(split="given"))
-
-
-@parallel([2, 3], mpi=[])
-def test_a_random_split_is_the_same_on_any_ranks(comm):
-    from spgnn.graph import random_split
-
-    graph = with_fields(learnable(), split=None)
-    trainer = Trainer(model(), distribute(graph, comm, method="random"), TrainConfig(seed=5))
-    assert np.array_equal(trainer.dgraph.collect(trainer.steps.split_n), random_split(graph.y, 5))
 
 
 @pytest.mark.slow
@@ -171,24 +141,6 @@ def test_a_run_writes_its_files_and_predicts_the_same_on_other_ranks(tmp_path):
     assert not list(out.rglob(".*"))
 
 
-@pytest.mark.slow
-def test_a_run_from_a_folder_of_parts_equals_one_from_the_graph(tmp_path):
-    from spgnn.partition import part_graph
-
-    graph = learnable()
-    save_graph(graph, tmp_path / "graph")
-    save_partition(part_graph(graph, 3, method="random"), tmp_path / "parts", graph)
-    losses = []
-    for partition in ("", str(tmp_path / "parts")):
-        out = {"out": str(tmp_path / "out"), "overwrite": True}
-        config = TrainConfig(hidden=8, epochs=5, partition=partition, method="random", dtype="float64", **out)
-        run_threads(3, lambda comm: run(str(tmp_path / "graph"), config, comm))
-        losses.append(
-            [json.loads(line)["loss"] for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
-        )
-    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-12)
-
-
 @parallel([1, 2], mpi=[])
 def test_widths_that_do_not_fit_the_graph_are_named_on_all_ranks(comm):
     dgraph = distribute(learnable(), comm, method="random")
@@ -207,22 +159,6 @@ def test_parts_of_another_graph_or_other_edges_are_refused(tmp_path):
     with pytest.raises(UsageError, match="--edges both; got --edges directed"):
         run("mine", TrainConfig(partition=str(tmp_path / "parts"), edges="directed"), SelfCommunicator())
     assert run("mine", TrainConfig(partition=str(tmp_path / "parts"), epochs=1), SelfCommunicator())["graph"] == "graph"
-
-
-@pytest.mark.slow
-def test_a_second_run_into_one_folder_leaves_nothing_of_the_first(tmp_path):
-    save_graph(learnable(), tmp_path / "graph")
-    out = tmp_path / "out"
-    for epochs, hidden in ((20, 8), (2, 4)):
-        run(
-            str(tmp_path / "graph"),
-            TrainConfig(hidden=hidden, epochs=epochs, lr=0.05, out=str(out), overwrite=True),
-            SelfCommunicator(),
-        )
-    predictions = np.load(out / "predictions.npy")
-    predict(str(out), SelfCommunicator())
-    assert np.array_equal(np.load(out / "predictions.npy"), predictions)
-    assert all(path.name <= "epoch-000002" for path in (out / "checkpoints").iterdir())
 
 
 @pytest.mark.slow
@@ -272,6 +208,8 @@ def test_options_that_training_does_not_read_are_refused():
     for name, value in (("dropout", 0.5), ("overwrite", True), ("scheme", "broadcast"), ("dtype", "float64")):
         with pytest.raises(UsageError, match=f"does not read '{name}'"):
             train(model(), dgraph, **{name: value})
+    with pytest.raises(UsageError, match="did you mean 'epochs'"):
+        train(model(), dgraph, epoch=3)
 
 
 @parallel([1, 2], mpi=[])

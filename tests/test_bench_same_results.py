@@ -28,10 +28,6 @@ def result():
     return {"records": records, "summary": {"test": 1.0}, "predictions": "ab"}
 
 
-def test_equal_results_have_no_difference(same, result):
-    assert not list(same.differences(result, copy.deepcopy(result)))
-
-
 def test_a_loss_that_differs_in_its_last_bit_is_found(same, result):
     other = copy.deepcopy(result)
     other["records"][0]["loss"] = float(np.nextafter(0.1 + 0.2, 1))
@@ -63,16 +59,6 @@ def test_equal_failures_are_no_proof(same, capsys):
     failure = {"failed": "exit code 3: no such file", "seconds": 0.0}
     assert not same.report("paper", failure, failure)
     assert "FAILED before: exit code 3" in capsys.readouterr().out
-
-
-def test_a_batch_lists_every_differing_key(same, capsys):
-    before = {line: {"exit code": 0, "lines": [{"rows": 1, "bytes": 4}]} for line in ("measure a", "measure b")}
-    after = copy.deepcopy(before)
-    after["measure b"]["lines"][0] |= {"rows": 2, "bytes": 8}
-    assert not same.report("measure", ended(before), ended(after))
-    out = capsys.readouterr().out
-    assert "DIFFERS in 2 places" in out and "measure a" not in out
-    assert "measure b.lines[0].rows: 1 -> 2" in out and "measure b.lines[0].bytes: 4 -> 8" in out
 
 
 def test_a_difference_that_is_explained_is_shown_and_counts_as_equal(same, result, capsys, monkeypatch):

@@ -1,6 +1,7 @@
 """Options are one thing in three places: a dataclass field, a TOML key, a command-line option."""
 
-from dataclasses import fields, replace
+from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -58,12 +59,7 @@ def test_what_stands_on_the_command_line_goes_on_top_of_the_file(tmp_path):
     path.write_text("hidden = 64\nlr = 1\nweight-decay = 5e-4\n")
     config = read_toml(TrainConfig, path, {"hidden": 32})
     assert (config.hidden, config.lr, config.weight_decay, config.layers) == (32, 1.0, 5e-4, 2)
-
-
-def test_a_value_of_the_command_line_that_is_the_default_still_goes_on_top(tmp_path):
-    path = tmp_path / "run.toml"
-    path.write_text("hidden = 64\n")
-    assert read_toml(TrainConfig, path, {"hidden": 128}).hidden == 128
+    assert read_toml(TrainConfig, path, {"hidden": 128}).hidden == 128  # though it is the default
 
 
 @pytest.mark.parametrize(
@@ -73,6 +69,9 @@ def test_an_unknown_key_is_refused_with_the_nearest_name_and_its_place(tmp_path,
     path = tmp_path / "run.toml"
     path.write_text(f"{key} = 1\n")
     with pytest.raises(UsageError, match=f"run.toml: unknown key '{key}'; did you mean '{meant}'"):
+        read_toml(TrainConfig, path)
+    path.write_text("[train]\nhidden = 3\n")
+    with pytest.raises(UsageError, match="unknown key 'train'"):
         read_toml(TrainConfig, path)
 
 
@@ -94,12 +93,20 @@ def test_a_wrong_value_is_refused_with_what_was_expected(values, said):
     assert said in str(error.value)
 
 
-def test_an_integer_is_a_float_and_a_split_number_is_a_name():
+def test_numbers_and_paths_get_the_types_of_their_fields():
     config = build(TrainConfig, {"lr": 1, "split": 3})
     assert isinstance(config.lr, float) and config.split == "3"
+    given = {"lr": np.float32(0.5), "epochs": np.int64(3), "out": Path("runs"), "bias": np.bool_(False)}
+    config = build(TrainConfig, given)
+    assert (config.lr, config.epochs, config.out, config.bias) == (0.5, 3, "runs", False)
+    assert (type(config.lr), type(config.epochs), type(config.bias)) == (float, int, bool)
 
 
-@pytest.mark.parametrize("text", ["hidden =", "= 3", "[hidden", "\x00", "hidden = 1\nhidden = 2"])
+@pytest.mark.parametrize(
+    "text",
+    ["hidden =", "= 3", "[hidden", "\x00", "hidden = 1\nhidden = 2", "a = " + "[" * 100_000, "seed = " + "9" * 5000],
+    ids=range(7),
+)
 def test_a_file_that_is_not_toml_is_bad_input(tmp_path, text):
     path = tmp_path / "run.toml"
     path.write_text(text)
@@ -112,32 +119,6 @@ def test_a_missing_or_binary_file_is_bad_input(tmp_path):
     for name in ("binary.toml", "absent.toml", "."):
         with pytest.raises(InputError, match="cannot be read as TOML|no such file"):
             read_toml(TrainConfig, tmp_path / name)
-
-
-def test_a_table_in_the_file_is_an_unknown_key(tmp_path):
-    path = tmp_path / "run.toml"
-    path.write_text("[train]\nhidden = 3\n")
-    with pytest.raises(UsageError, match="unknown key 'train'"):
-        read_toml(TrainConfig, path)
-
-
-def test_a_config_is_frozen_and_replaceable():
-    config = TrainConfig()
-    with pytest.raises(AttributeError):
-        config.hidden = 3
-    assert replace(config, hidden=3).hidden == 3
-
-
-@pytest.mark.parametrize("text", ["a = " + "[" * 100_000, "seed = " + "9" * 5000], ids=["deep", "long"])
-def test_toml_that_python_cannot_hold_is_named(tmp_path, text):
-    (tmp_path / "run.toml").write_text(text)
-    with pytest.raises(InputError, match="run.toml: cannot be read as TOML"):
-        read_toml(TrainConfig, tmp_path / "run.toml")
-
-
-def test_numbers_of_numpy_are_numbers():
-    config = build(TrainConfig, {"lr": np.float32(0.5), "epochs": np.int64(3)})
-    assert (config.lr, config.epochs, type(config.lr), type(config.epochs)) == (0.5, 3, float, int)
 
 
 @pytest.mark.parametrize("out", ["a\0b", "a\udcff"])
@@ -190,20 +171,9 @@ def test_the_lists_of_names_are_those_of_the_registries():
     assert all(row_bytes(1, 4, name) for name in names.WIRES)
 
 
-def test_a_path_is_text_and_a_boolean_of_numpy_is_one(tmp_path):
-    config = build(TrainConfig, {"out": tmp_path, "bias": np.bool_(False)})
-    assert config.out == str(tmp_path) and config.bias is False
-
-
 @pytest.mark.parametrize("cls", [TrainConfig, PartitionConfig, PlanConfig, MeasureConfig])
 def test_every_integer_has_an_upper_bound(cls):
     for field in fields(cls):
         if type(field.default) is int:
             with pytest.raises(UsageError, match=f"{field.name} = .*; expected at least .* and at most"):
                 build(cls, {field.name: 2**63})
-
-
-def test_a_long_key_is_cut_in_the_message_of_the_exception():
-    with pytest.raises(UsageError, match="unknown key 'kkk") as caught:
-        build(TrainConfig, {"k" * 5000: 1})
-    assert len(str(caught.value)) < 1500

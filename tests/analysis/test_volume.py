@@ -37,13 +37,6 @@ def test_two_layers_with_a_fixed_input_exchange_twice_at_the_width_of_the_classe
     assert report.bytes_per_epoch == 2 * rows * 16 * 4
 
 
-@pytest.mark.parametrize("L", [1, 2, 3, 5])
-def test_L_layers_cost_2_L_minus_1_exchanges(L):
-    graph = directed()
-    report = measure(graph, part_graph(graph, 3), widths=(8,) * (L + 1))
-    assert len(report.exchanges) == 2 * (L - 1)
-
-
 @pytest.mark.parametrize("features", [32, 33])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_an_input_with_dropout_is_exchanged_every_epoch_unless_its_ghost_rows_are_cached(features, sparse):
@@ -107,13 +100,6 @@ def test_the_report_has_the_json_keys_of_the_design_and_two_more_and_is_json():
     assert part.metrics.items() <= report.items()
 
 
-def test_the_printed_report_shows_rows_and_bytes():
-    graph = directed()
-    text = str(measure(graph, part_graph(graph, 3, "block"), widths=(8, 8, 4)))
-    assert text.startswith("block, k = 3, columns: 50 nodes")
-    assert "layer 2 backward" in text and "an epoch:" in text
-
-
 def test_an_owner_array_is_measured_as_a_partition_is():
     graph = directed()
     part = part_graph(graph, 3)
@@ -174,25 +160,6 @@ def test_partition_and_analysis_work_with_neither_torch_nor_mpi():
     environment = os.environ | {"PYTHONPATH": os.getcwd()}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.data
-@pytest.mark.slow
-def test_metis_parts_of_arxiv_send_a_quarter_of_what_broadcast_does(data_dir):
-    import scipy.sparse as sp
-
-    from spgnn.graph import Graph
-
-    with np.load(data_dir / "arxiv_graphsaint" / "adj_full.npz") as file:
-        A = sp.csr_array(
-            (np.ones(len(file["indices"]), np.float32), file["indices"], file["indptr"]), shape=file["shape"]
-        )
-    A.sum_duplicates()
-    graph = Graph(A).with_edges("undirected")
-    part = part_graph(graph, 16)
-    columns, broadcast = (measure(graph, part, scheme, (128, 16, 40)) for scheme in ("columns", "broadcast"))
-    assert part.metrics["nnz_imbalance"] <= 1.032
-    assert columns.total_rows < broadcast.total_rows / 4
 
 
 @pytest.mark.parametrize("widths", [None, 5, (4, None), ("a", 3)])

@@ -50,14 +50,6 @@ def test_a_rank_that_cannot_say_agrees_with_all(comm):
         check_same(comm, {"partition.owner": ["ab", None, "cd"][comm.rank]})
 
 
-@parallel([20], mpi=[])
-def test_many_ranks_are_told_in_few_words(comm):
-    with pytest.raises(
-        UsageError, match=r"0 on rank 0 and 1 on rank 1 and 2 on rank 2 and 3 on rank 3 and 16 other values"
-    ):
-        check_same(comm, {"option.seed": comm.rank})
-
-
 @parallel([3], mpi=[2])
 def test_counts_that_do_not_fit_are_named(comm):
     P = comm.size

@@ -272,9 +272,6 @@ def test_a_stream_names_what_is_wrong_with_its_attributes(tmp_path):
             part_to_folder(edges, 2, tmp_path / "parts", **given)
     with pytest.raises(UsageError, match="antisymmetric requires edge_features"):
         part_to_folder(edges, 2, tmp_path / "parts", antisymmetric=[0])
-
-
-def test_a_stream_of_a_graph_refuses_attributes(tmp_path):
     with pytest.raises(InputError, match="use part_graph and save_partition"):
         part_to_folder(edge_graph("in"), 2, tmp_path / "parts")
 

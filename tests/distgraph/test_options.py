@@ -41,11 +41,6 @@ def test_an_option_that_is_wrong_on_one_rank_stops_all():
     run_threads(3, body)
 
 
-def test_a_type_of_torch_and_its_name_are_one_option():
-    assert distribute(GRAPH, SelfCommunicator(), dtype=torch.float64).A.dtype == torch.float64
-    assert distribute(GRAPH, SelfCommunicator(), dtype="float64").A.dtype == torch.float64
-
-
 @pytest.mark.parametrize("source, said", [(3, "got a int"), (lambda: 3, "a function that returns a int")])
 def test_what_is_no_graph_is_refused(source, said):
     with pytest.raises(UsageError, match=said):

@@ -6,10 +6,8 @@ import torch
 from graphs import dense_operator, random_graph
 from worlds import parallel
 
-from spgnn import train
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
-from spgnn.layers import GCN, Stack
 
 GRAPH = random_graph(use="undirected")
 
@@ -72,13 +70,6 @@ def test_sparse_x_is_cached_sparse_unless_a_x_fills_up(comm):
     dgraph = dgraph_of(comm, full)
     torch.testing.assert_close((dgraph.A @ dgraph.X).dense(), dense_rows(dgraph, full), rtol=1e-12, atol=1e-12)
     assert dgraph.A.kept is None
-
-
-@parallel([2], mpi=[])
-def test_a_training_makes_a_x_before_its_first_epoch(comm):
-    history = train(Stack(GCN(6, 4, act="relu"), GCN(4, 3)), dgraph_of(comm), epochs=3, split="given")
-    assert history.setup_bytes > 0
-    assert len({record["bytes_sent"] for record in history.records[:-1]}) == 1
 
 
 @parallel([1, 2, 4], mpi=[])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from worlds import parallel
 
-from spgnn.timeline.recorder import EVALUATION, EXCHANGE, KEPT_EPOCHS, KEPT_SPANS, RESULTS, SET_UP, TRAINING, Recorder
+from spgnn.timeline.recorder import EVALUATION, EXCHANGE, KEPT_EPOCHS, KEPT_SPANS, SET_UP, TRAINING, Recorder
 
 
 class Clock:
@@ -64,18 +64,6 @@ def test_the_phases_of_all_stages_add_up_to_the_whole(clock):
         work()
     recorder.close()
     assert sum(total.seconds for total in recorder.totals.values()) == pytest.approx(clock.now - 100)
-
-
-def test_phases_of_the_communicator_are_stages(clock):
-    recorder = Recorder(clock)
-    for text, spent in (("load", 1), ("distribute", 2), ("epoch 1", 4), ("epoch 2", 8), ("write results", 16)):
-        recorder.phase(text)
-        clock.now += spent
-    recorder.close()
-    assert seconds(recorder) == {
-        (SET_UP, "other"): 0, (SET_UP, "load"): 1, (SET_UP, "plan"): 2, (TRAINING, "other"): 12, (RESULTS, "write results"): 16,
-    }  # fmt: skip
-    assert recorder.epochs == 2
 
 
 def test_what_is_inside_a_span_of_another_stage_counts_there(clock):

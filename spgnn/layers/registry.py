@@ -15,7 +15,6 @@ from ..config.groups import ModelConfig
 from ..config.names import MODELS, Norm
 from ..config.registry import Registry, check_known
 from ..errors import UsageError, check_integer, nearest
-from . import LAYERS
 
 if TYPE_CHECKING:  # options are checked without torch
     import torch
@@ -46,6 +45,12 @@ def _built_in(name: str, *options: str, reads_edges: bool = False) -> Family:
     return Family(options, make, reads_edges)
 
 
+# Layers that a ModelSpec may list: class -> file.
+CLASSES = {name: name.lower() for name in ("GCN", "SAGE", "GAT", "GIN", "MLP", "MixHop", "NGNN")} | dict.fromkeys(
+    ("SGC", "APPNP", "GCNII"), "propagation"
+)
+CLASSES |= dict.fromkeys(("EdgeEncoder", "EdgeDecoder", "EdgeMLP"), "edge_mlp")
+CLASSES |= dict.fromkeys(("GINE", "NNConv", "Transformer", "PNA", "GatedGCN"), "edge_layers")
 LISTED = "layers"  # a ModelSpec of layers that are listed: [class, keywords] of each, and the keywords of the Stack
 DENSE = ("hidden", "layers", "act", "bias", "dropout", "input_dropout")
 DEEP = (*DENSE, "norm", "residual", "jump", "classifier")
@@ -217,7 +222,7 @@ def listed_spec(model: torch.nn.Module) -> ModelSpec:
 
     def listed(number: int, layer) -> list:
         name = type(layer).__name__
-        is_ours = type(layer).__module__ == f"{__package__}.{LAYERS.get(name)}"
+        is_ours = type(layer).__module__ == f"{__package__}.{CLASSES.get(name)}"
         is_changed = hasattr(layer, "act_name") and layer.act is not activation(layer.act_name)
         if not is_ours or is_changed or "forward" in vars(layer):
             raise UsageError(f"layer {number} is a custom {name}; {remedy}")
@@ -237,10 +242,10 @@ def _stack_of(arguments: dict[str, Any]) -> Stack:
     from .stack import Stack
 
     def made(name: str, keywords: dict[str, Any]):
-        if name not in LAYERS:
-            raise UsageError(f"layer {name!r} is not known{nearest(str(name), LAYERS)}")
+        if name not in CLASSES:
+            raise UsageError(f"layer {name!r} is not known{nearest(str(name), CLASSES)}")
         nested = {key: made(*value) for key, value in keywords.items() if key == "layer"}
-        return getattr(import_module(f".{LAYERS[name]}", __package__), name)(**keywords | nested)
+        return getattr(import_module(f".{CLASSES[name]}", __package__), name)(**keywords | nested)
 
     more = {name: arguments[name] for name in ("dropout", "input_dropout", "jump") if name in arguments}
     return Stack(*(made(name, keywords) for name, keywords in arguments["layers"]), **more)

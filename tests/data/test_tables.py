@@ -9,10 +9,13 @@ import numpy as np
 import pandas as pd
 import pyarrow
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyarrow import parquet
 
 from spgnn import from_pandas
 from spgnn.data import convert, load_graph
+from spgnn.data.readers.frames import BLANKS, COMMENTS, one_blank
 from spgnn.errors import FormatError, InputError, UsageError
 
 EDGES = {"a": ["zoe", "bob", "cy"], "b": ["bob", "cy", "zoe"], "w": [1.5, 2, 3], "when": ["mon", "tue", "wed"]}
@@ -376,3 +379,8 @@ def test_a_split_may_be_words_and_labels_in_other_files_are_named(tmp_path):
     (tmp_path / "y.json").write_text("[0, 1, 0, 1]")
     with pytest.raises(FormatError, match="y.json: is no .npy; expected the labels as .npy, .csv"):
         load_graph(tmp_path / "e.txt", labels=tmp_path / "y.json")
+
+
+@given(st.text(" \t\r\n#%ab", max_size=12).map(str.encode))
+def test_lines_have_one_blank_between_their_cells_and_no_comments(block):
+    assert one_blank(block) == COMMENTS.sub(b"", BLANKS.sub(b" ", block))

@@ -81,7 +81,8 @@ class HostKernels(HostAttention, HostEdges, TorchDense):
         elif width:
             multiply_slices(A, width, X, out, accumulate, A.threads, **last)
         else:
-            _kernels.spmm(A.indptr, A.indices, A.weights, X, out, accumulate, threads=A.threads, **last)
+            last |= {"threads": A.threads, "is_checked": True}
+            _kernels.spmm(A.indptr, A.indices, A.weights, X, out, accumulate, **last)
 
     def take_rows(self, X_nF, rows_m: np.ndarray, out_mF, threads: int = 0) -> None:
         """out[i] = X[rows[i]]."""

@@ -29,10 +29,11 @@ void plain_rows(const Product<SX, SY>& p, const I* indices, int64_t begin, int64
     }
 }
 
+// is_checked: the caller knows that all indices are columns, as LocalCSR does.
 template <class SX, class SY>
 void spmm(const Array<int64_t>& indptr, const AnyArray& indices, const Given& weights, const Array<SX>& X, Array<SY>& Y,
           bool accumulate, const Given& bias, bool relu, int threads, const std::string& isa_name, const Given& add,
-          const Given& rows) {
+          const Given& rows, bool is_checked) {
     typedef typename Compute<SX>::type T;
     require(X.ndim() == 2 && Y.ndim() == 2 && X.shape(1) == Y.shape(1), "spmm: X and Y must be matrices of one width");
     const auto listed = exactly_or_none<int64_t>(rows);
@@ -59,14 +60,16 @@ void spmm(const Array<int64_t>& indptr, const AnyArray& indices, const Given& we
                             A.nnz,
                             rows.is_none() ? nullptr : listed.data()};
     nb::gil_scoped_release unlocked;
-    over_rows(A, m, width, chosen_threads(threads), isa, [&](int64_t begin, int64_t end, int64_t) {
-        if (p.rows)
-            require(ON(isa, are_below(p.rows + begin, end - begin, height)), "spmm: a row of the list is out of range");
-        if (A.is_wide)
-            plain_rows(p, static_cast<const int64_t*>(A.indices), begin, end, width);
-        else
-            ON(isa, rows(p, begin, end, width));
-    });
+    over_rows(A, is_checked ? ANY_COLUMN : m, width, chosen_threads(threads), isa,
+              [&](int64_t begin, int64_t end, int64_t) {
+                  if (p.rows)
+                      require(ON(isa, are_below(p.rows + begin, end - begin, height)),
+                              "spmm: a row of the list is out of range");
+                  if (A.is_wide)
+                      plain_rows(p, static_cast<const int64_t*>(A.indices), begin, end, width);
+                  else
+                      ON(isa, rows(p, begin, end, width));
+              });
 }
 
 // Whether a square CSR with sorted indices is its own transpose, weights to the bit. Rows are visited in order, so
@@ -123,7 +126,8 @@ template <class SX, class SY>
 void define_product(nb::module_& m) {
     m.def("spmm", &spmm<SX, SY>, nb::arg("indptr"), nb::arg("indices"), nb::arg("weights"), nb::arg("X"), nb::arg("Y"),
           nb::arg("accumulate") = false, nb::arg("bias") = nb::none(), nb::arg("relu") = false, nb::arg("threads") = 0,
-          nb::arg("isa") = "", nb::arg("add") = nb::none(), nb::arg("rows") = nb::none());
+          nb::arg("isa") = "", nb::arg("add") = nb::none(), nb::arg("rows") = nb::none(),
+          nb::arg("is_checked") = false);
 }
 
 // Long rows of a CSR in tiles, for the first columns where these hold much: the product, and the cutting.

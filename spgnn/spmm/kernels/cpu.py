@@ -46,7 +46,7 @@ def slow_loops() -> str:
     built, wanted = _kernels.instruction_sets(), _kernels.wanted_isa()
     if wanted in built:
         return ""
-    return f"spgnn is compiled without loops for {wanted}, so this processor runs those for {built[-1]}, several times slower"
+    return f"spgnn is compiled without loops for {wanted}, so this processor runs the slower ones for {built[-1]}"
 
 
 def equals_transpose(A) -> bool:

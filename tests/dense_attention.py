@@ -5,10 +5,10 @@ import scipy.sparse as sp
 import torch
 from edge_reference import kept
 
-from spgnn.spmm.column_rows import ColumnRows, tensor_of
-from spgnn.spmm.dropout import nth_key
-from spgnn.spmm.end import NO_END
-from spgnn.spmm.ghosts import ColumnBlock
+from spgnn.spmm.chains.dropout import nth_key
+from spgnn.spmm.chains.end import NO_END
+from spgnn.spmm.exchange.column_rows import ColumnRows, tensor_of
+from spgnn.spmm.exchange.ghosts import ColumnBlock
 from spgnn.spmm.kernels.attention_sums import EdgeDrop
 from spgnn.spmm.kernels.csr import LocalCSR
 

@@ -7,10 +7,10 @@ import torch
 from dense_attention import DenseRowWords
 
 from spgnn.cost.schedule import Way
-from spgnn.spmm.dropout import NOTHING, dropout, nth_key
+from spgnn.spmm.chains.dropout import NOTHING, dropout, nth_key
 from spgnn.spmm.kernels.buffers import BufferPool
-from spgnn.spmm.place import OUTSIDE
-from spgnn.spmm.timing import Operations
+from spgnn.spmm.operator.place import OUTSIDE
+from spgnn.spmm.operator.timing import Operations
 
 
 class DenseOperator(DenseRowWords):

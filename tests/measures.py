@@ -76,7 +76,7 @@ def sources() -> dict[str, str]:
 
 
 def _module(file: str) -> str:
-    """spmm/view.py -> spgnn.spmm.view, layers/__init__.py -> spgnn.layers."""
+    """spmm/operator/view.py -> spgnn.spmm.operator.view, layers/__init__.py -> spgnn.layers."""
     return ("spgnn." + file.removesuffix(".py").replace("/", ".")).removesuffix(".__init__")
 
 

@@ -99,9 +99,9 @@ def install() -> None:
         else carried(comm, placement, transport)
     )
     # Torch's autocast knows no such device.
-    for module in ("layers.stack", "training.scorer", "training.steps.full", "spmm.autograd"):
+    for module in ("layers.stack", "training.scorer", "training.steps.full", "spmm.chains.autograd"):
         vars(importlib.import_module(f"spgnn.{module}"))["mixed_precision"] = lambda A: contextlib.nullcontext()
-    vars(importlib.import_module("spgnn.spmm.edge_update"))["one_by_one"] = lambda A: contextlib.nullcontext()
+    vars(importlib.import_module("spgnn.spmm.edges.edge_update"))["one_by_one"] = lambda A: contextlib.nullcontext()
 
 
 if __name__ == "__main__":

@@ -6,10 +6,10 @@ import torch
 
 import spgnn
 from spgnn.layers import GAT, GCN, GIN, MixHop
-from spgnn.spmm.ghosts import ColumnBlock
+from spgnn.spmm.exchange.ghosts import ColumnBlock
 from spgnn.spmm.kernels.csr import LocalCSR
-from spgnn.spmm.place import OUTSIDE
-from spgnn.spmm.protocol import Operator
+from spgnn.spmm.operator.place import OUTSIDE
+from spgnn.spmm.operator.protocol import Operator
 
 
 class TorchOperator(Operator):

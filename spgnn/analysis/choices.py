@@ -19,7 +19,7 @@ from .planned_graph import PlannedGraph
 from .volume_report import VolumeReport
 
 if TYPE_CHECKING:
-    from ..spmm.dry import DryRun
+    from ..spmm.dry.dry import DryRun
     from .epoch import FixedModel
 
 

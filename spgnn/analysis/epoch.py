@@ -12,9 +12,9 @@ from ..errors import UsageError
 from ..layers import GCN, Stack
 from ..layers.hops import pruned_hops
 from ..layers.layer import hops_of
-from ..spmm.dry import DryRun, dry_run
-from ..spmm.dry_operator import Setting
-from ..spmm.shapes import Shaped
+from ..spmm.dry.dry import DryRun, dry_run
+from ..spmm.dry.dry_operator import Setting
+from ..spmm.dry.shapes import Shaped
 
 DTYPES = {2: torch.bfloat16, 8: torch.float64}
 

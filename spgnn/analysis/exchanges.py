@@ -20,8 +20,8 @@ from ..graph import Graph
 from ..partition import Partition
 
 if TYPE_CHECKING:
-    from ..spmm.dry_operator import Setting
-    from ..spmm.recording import Product
+    from ..spmm.dry.dry_operator import Setting
+    from ..spmm.dry.recording import Product
 
 
 @dataclass(frozen=True, slots=True, eq=False)

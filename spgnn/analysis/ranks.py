@@ -18,8 +18,8 @@ from .planned_graph import PlannedGraph
 from .volume_report import VolumeReport
 
 if TYPE_CHECKING:
-    from ..spmm.dry import DryRun
-    from ..spmm.recording import Product
+    from ..spmm.dry.dry import DryRun
+    from ..spmm.dry.recording import Product
 
 
 class PlannedRanks:

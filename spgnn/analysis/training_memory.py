@@ -37,8 +37,8 @@ from ..partition.stream import STREAMING
 from ..spmm.kernels.tile_rule import tile_bytes
 
 if TYPE_CHECKING:
-    from ..spmm.dry import DryRun
-    from ..spmm.dry_operator import Setting
+    from ..spmm.dry.dry import DryRun
+    from ..spmm.dry.dry_operator import Setting
     from .epoch import FixedModel
 
 PROCESS, WEIGHTS, LEFT = "process", "weights and optimiser", "left over from loading"

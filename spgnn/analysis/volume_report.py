@@ -15,7 +15,7 @@ from ..errors import UsageError, nearest
 from .exchanges import Exchange, LayerCounts
 
 if TYPE_CHECKING:
-    from ..spmm.dry import DryRun
+    from ..spmm.dry.dry import DryRun
 
 DIRECTIONS = ("forward", "backward")
 HIDDEN = ("sent", "run", "pairs")

@@ -28,7 +28,7 @@ from .volume_report import LayerVolume, VolumeReport
 if TYPE_CHECKING:
     import torch
 
-    from ..spmm.dry import DryRun
+    from ..spmm.dry.dry import DryRun
     from .epoch import FixedModel
 
 

@@ -15,15 +15,15 @@ from ..graph import WITH_LOOPS, lacks_loop, with_self_loops
 from ..graph.edge_attr import numbered
 from ..partition.folder.blocks import EdgeRows
 from ..partition.locality import in_order, local_order
-from ..spmm.edge_table import EdgeTable
+from ..spmm.edges.edge_table import EdgeTable
 from ..spmm.exchange.context import Layout
 from ..spmm.exchange.exchange_plan import ExchangePlan
 from ..spmm.exchange.index_map import IndexMap, broadcast_map, columns_map
 from ..spmm.exchange.scaling import row_sums
 from ..spmm.exchange.stages import Blocks
 from ..spmm.kernels.buffers import sum_dtype
-from ..spmm.norms import Norms, RawBlocks
-from ..spmm.operator import DistSpMM
+from ..spmm.operator.dist_spmm import DistSpMM
+from ..spmm.operator.norms import Norms, RawBlocks
 from .choice import choose_scheme
 
 

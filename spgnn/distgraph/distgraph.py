@@ -17,10 +17,10 @@ from ..graph import labelled
 from ..graph.edge_attr import places_listed
 from ..graph.loaded import NOUNS
 from ..machine import give_back_memory
-from ..spmm.edge_table import EdgeTable, NoEdgeTable, edge_features_of
-from ..spmm.features import SparseRows
-from ..spmm.fixed_input import FixedInput
-from ..spmm.operator import DistSpMM
+from ..spmm.edges.edge_table import EdgeTable, NoEdgeTable, edge_features_of
+from ..spmm.operator.dist_spmm import DistSpMM
+from ..spmm.operator.features import SparseRows
+from ..spmm.operator.fixed_input import FixedInput
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,9 +29,9 @@ from ..partition.folder.blocks import edges_of, merge_blocks, no_rows, row_block
 from ..partition.hosts import equal_hosts
 from ..spmm.exchange.context import Layout, make_layout
 from ..spmm.exchange.wire import Wire
-from ..spmm.fixed_input import FixedInput
 from ..spmm.kernels.buffers import make_pool
 from ..spmm.kernels.cuda.placement import device_communicator, place
+from ..spmm.operator.fixed_input import FixedInput
 from .assemble import assemble
 from .consistency import check_block, check_folder, check_options, graph_facts, partition_facts
 from .distgraph import DistGraph

@@ -21,11 +21,11 @@ from ..partition import RowBlock
 from ..partition.folder.blocks import Halo, check_rank
 from ..spmm.exchange.context import make_layout
 from ..spmm.exchange.index_map import places_of
-from ..spmm.features import SparseRows
 from ..spmm.kernels.buffers import BufferPool
 from ..spmm.kernels.csr import LocalCSR
-from ..spmm.subgraph import Block, SubgraphSpMM
-from ..spmm.timing import Operations
+from ..spmm.operator.features import SparseRows
+from ..spmm.operator.subgraph import Block, SubgraphSpMM
+from ..spmm.operator.timing import Operations
 from .part_rows import PartRows, joined, part_operator
 from .parts import Parts
 from .tensors import check_fits, check_sums, features, labels, negative_sums

@@ -15,12 +15,12 @@ from ..errors import PartitionError
 from ..graph import WITH_LOOPS, lacks_loop, with_self_loops
 from ..partition import RowBlock
 from ..partition.folder.blocks import Halo
-from ..spmm.edge_table import NoEdgeTable
+from ..spmm.edges.edge_table import NoEdgeTable
 from ..spmm.exchange.context import Layout
 from ..spmm.exchange.index_map import IndexMap, make_csr, places_of
 from ..spmm.exchange.stages import Blocks
-from ..spmm.norms import Norms, RawBlocks
-from ..spmm.operator import DistSpMM
+from ..spmm.operator.dist_spmm import DistSpMM
+from ..spmm.operator.norms import Norms, RawBlocks
 
 NO_ATTRIBUTES = "a part and its halo have no attributes of edges; distribute the folder or the graph to all ranks"
 

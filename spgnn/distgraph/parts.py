@@ -27,9 +27,9 @@ from ..partition import Partition, PartitionFolder, RowBlock, partition_of
 from ..partition.checks import check_hops
 from ..partition.folder.blocks import check_rank
 from ..spmm.exchange.context import make_layout
-from ..spmm.fixed_input import FixedInput
 from ..spmm.kernels.buffers import make_pool
 from ..spmm.kernels.cuda.placement import device_communicator, place
+from ..spmm.operator.fixed_input import FixedInput
 from .consistency import check_folder, check_options, graph_facts, partition_facts
 from .distgraph import DistGraph
 from .distribute import built

@@ -17,8 +17,8 @@ import torch
 from ..data.readers.npz import read_npy
 from ..errors import GraphError, ShapeError, UsageError, together
 from ..graph import NO_SPLIT, TEST, TRAIN
-from ..spmm.batched import Batched
 from ..spmm.kernels.buffers import sum_dtype
+from ..spmm.operator.batched import Batched
 from .distgraph import DistGraph
 
 Snapshots = np.ndarray | torch.Tensor | Sequence[str | Path]

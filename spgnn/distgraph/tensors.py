@@ -15,8 +15,8 @@ import torch
 
 from ..errors import InputError
 from ..graph import axis_sums, task_of
-from ..spmm.features import SparseRows
 from ..spmm.kernels.buffers import sum_dtype
+from ..spmm.operator.features import SparseRows
 
 
 def check_fits(node_n: np.ndarray, X_nF, dtype: torch.dtype) -> None:

@@ -18,7 +18,7 @@ from ..distgraph.distribute import distribute
 from ..errors import ShapeError, UsageError
 from ..graph import Graph
 from ..layers.stack import set_epoch
-from ..spmm.autograd import on_this_thread
+from ..spmm.chains.autograd import on_this_thread
 
 EPOCH = 1  # of dropout in the training pass
 

@@ -10,10 +10,10 @@ import torch
 from ..analysis.training_memory import RankMemory, device_memory
 from ..config import TrainConfig
 from ..errors import ResourceError, SpgnnError, UsageError
-from ..spmm.dry import dry_run
-from ..spmm.dry_operator import setting_of
-from ..spmm.features import SparseRows
-from ..spmm.operator import DistSpMM
+from ..spmm.dry.dry import dry_run
+from ..spmm.dry.dry_operator import setting_of
+from ..spmm.operator.dist_spmm import DistSpMM
+from ..spmm.operator.features import SparseRows
 from ..training.steps.captured import check_ranks
 from ..training.trainer import Trainer
 

@@ -22,8 +22,8 @@ from ..errors import CheckpointError, together
 from ..graph import WITH_LOOPS, Graph, given_split, random_split
 from ..partition import RowBlock
 from ..spmm.exchange.stages import Blocks
-from ..spmm.features import SparseRows
 from ..spmm.kernels.buffers import BufferPool, sum_dtype
+from ..spmm.operator.features import SparseRows
 
 CHUNK = 1 << 16  # rows of X at once
 NONZEROS = 1 << 18  # of A at once

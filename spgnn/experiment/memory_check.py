@@ -26,7 +26,7 @@ from ..errors import ResourceError, SpgnnError
 from ..graph import Graph
 from ..layers.registry import ModelSpec
 from ..partition.partition import partition_of
-from ..spmm.dry import dry_run
+from ..spmm.dry.dry import dry_run
 from .prepare import Prepared
 
 # No training keeps more: where these fit, no prediction is made. The rows of a graph: input, output, gradients, buffers.

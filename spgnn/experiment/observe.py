@@ -11,7 +11,7 @@ import torch
 from ..config import TrainConfig
 from ..dist.job.watchdog import watched
 from ..errors import ResourceError, together
-from ..spmm.timing import TimedOperations
+from ..spmm.operator.timing import TimedOperations
 from ..timeline.logview import log_view
 from ..timeline.recorder import EVALUATION, Recorder
 from ..timeline.trace import check_path, write_own_trace, write_trace

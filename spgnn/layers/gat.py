@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from ..errors import UsageError, check_choice, check_integer, check_number
-from ..spmm.dropout import check_rate
+from ..spmm.chains.dropout import check_rate
 from .layer import Layer, random_if_dropped
 
 HEADS = 8

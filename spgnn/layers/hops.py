@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import nn
 
 from ..errors import UsageError
-from ..spmm.dry import DryRun
-from ..spmm.subgraph import INDUCED
+from ..spmm.dry.dry import DryRun
+from ..spmm.operator.subgraph import INDUCED
 from .layer import hops_of
 from .stack import Stack
 

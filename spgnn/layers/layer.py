@@ -11,7 +11,7 @@ from torch import nn
 
 from ..config.names import LAYER_NORMS, Norm
 from ..errors import NamesKeywords, UsageError, check_integer, nearest
-from ..spmm.end import ENDS, end
+from ..spmm.chains.end import ENDS, end
 
 
 def identity(Z: torch.Tensor) -> torch.Tensor:

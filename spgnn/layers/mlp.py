@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from ..errors import check_integers
-from ..spmm.dropout import check_rate
+from ..spmm.chains.dropout import check_rate
 from .layer import Layer, activation, dense_act, random_if_dropped
 
 

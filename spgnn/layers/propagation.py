@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from ..errors import UsageError, check_integer, check_number, is_number
-from ..spmm.dropout import check_rate
+from ..spmm.chains.dropout import check_rate
 from .layer import Layer, random_if_dropped
 
 

@@ -10,8 +10,8 @@ from torch import nn
 
 from ..config.names import NORMS, Norm
 from ..errors import NamesKeywords, ShapeError, UsageError, check_choice, nearest
-from ..spmm.autograd import mixed_precision
-from ..spmm.dropout import NOTHING, EpochKeys, Key, check_rate, dropout_key
+from ..spmm.chains.autograd import mixed_precision
+from ..spmm.chains.dropout import NOTHING, EpochKeys, Key, check_rate, dropout_key
 from .foreign.on_ranks import OnRanks
 from .layer import Layer, hops_of, is_row_wise, width_of
 from .units import Units

@@ -4,10 +4,10 @@ from importlib import import_module
 
 _HOME = {
     "BufferPool": "kernels.buffers", "LocalCSR": "kernels.csr", "IndexMap": "exchange.index_map",
-    "ExchangePlan": "exchange.exchange_plan", "DistSpMM": "operator", "SpMM": "protocol", "LayerView": "view",
-    "FeatureRows": "feature_rows", "SubgraphOperators": "subgraph", "SubgraphSpMM": "subgraph",
-    "SparseRows": "features", "DenseRows": "features", "Wire": "exchange.wire",
-    "dropout": "dropout",
+    "ExchangePlan": "exchange.exchange_plan", "DistSpMM": "operator.dist_spmm", "SpMM": "operator.protocol", "LayerView": "operator.view",
+    "FeatureRows": "operator.feature_rows", "SubgraphOperators": "operator.subgraph", "SubgraphSpMM": "operator.subgraph",
+    "SparseRows": "operator.features", "DenseRows": "operator.features", "Wire": "exchange.wire",
+    "dropout": "chains.dropout",
 }  # fmt: skip
 __all__ = list(_HOME)
 

@@ -10,8 +10,8 @@ import torch
 
 from ..config import TrainConfig, build
 from ..distgraph import DistGraph
-from ..spmm.counts import crossing_bytes, multiplied_nnz, sent_bytes, sent_rows
-from ..spmm.dry import DryRun
+from ..spmm.dry.dry import DryRun
+from ..spmm.operator.counts import crossing_bytes, multiplied_nnz, sent_bytes, sent_rows
 from .custom import Custom
 from .trainer import Trainer
 

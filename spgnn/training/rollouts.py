@@ -12,8 +12,8 @@ import torch
 
 from ..distgraph import DistGraph
 from ..errors import ShapeError, check_integer
-from ..spmm.autograd import mixed_precision
-from ..spmm.batched import Batched
+from ..spmm.chains.autograd import mixed_precision
+from ..spmm.operator.batched import Batched
 
 
 @dataclass(frozen=True, slots=True, eq=False)

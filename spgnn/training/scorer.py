@@ -13,8 +13,8 @@ import torch
 
 from ..distgraph import DistGraph
 from ..errors import NumericalError, UsageError
-from ..spmm.autograd import mixed_precision
-from ..spmm.features import SparseRows
+from ..spmm.chains.autograd import mixed_precision
+from ..spmm.operator.features import SparseRows
 from .metrics import count, predicted, ranked_scores
 from .not_finite import naming_source
 

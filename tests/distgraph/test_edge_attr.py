@@ -20,7 +20,7 @@ from spgnn.layers import GCN, Stack
 from spgnn.partition import PartitionFolder, part_to_folder, partition_of
 from spgnn.partition.folder.check import check_parts
 from spgnn.partition.locality import in_order
-from spgnn.spmm.pruning import PrunedSpMM, needed_rows
+from spgnn.spmm.operator.pruning import PrunedSpMM, needed_rows
 
 N, E, F = 30, 150, 3
 

@@ -79,7 +79,7 @@ def test_an_unknown_device_is_refused():
 def test_backward_on_a_device_runs_on_the_thread_of_its_rank():
     from types import SimpleNamespace
 
-    from spgnn.spmm.autograd import on_this_thread
+    from spgnn.spmm.chains.autograd import on_this_thread
 
     is_multithreaded = torch._C._is_multithreading_enabled
     with on_this_thread(SimpleNamespace(device=torch.device("cuda", 0))):

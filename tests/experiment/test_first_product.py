@@ -120,8 +120,8 @@ def test_the_way_to_the_first_product_is_short(name, functions, files, tmp_path)
 
 @pytest.mark.parametrize("options, runs", [({"prune": "never"}, 1), ({"prune": "auto"}, 2), ({"prune": "always"}, 2)])
 def test_a_training_runs_its_model_without_data_once_for_all_rows_and_once_for_pruned_ones(options, runs, monkeypatch):
-    made, dry = [], spgnn.spmm.dry._run
-    monkeypatch.setattr("spgnn.spmm.dry._run", lambda model, setting: made.append(setting) or dry(model, setting))
+    made, dry = [], spgnn.spmm.dry.dry._run
+    monkeypatch.setattr("spgnn.spmm.dry.dry._run", lambda model, setting: made.append(setting) or dry(model, setting))
     run(SOURCE, TrainConfig(epochs=2, hidden=4, **options), SelfCommunicator())
     assert len(made) == len(set(made)) == runs
 

@@ -12,8 +12,8 @@ from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.errors import ShapeError, UsageError
 from spgnn.layers import GCN, Layer, Stack
-from spgnn.spmm.dropout import dropout
-from spgnn.spmm.loss import cross_entropy
+from spgnn.spmm.chains.dropout import dropout
+from spgnn.spmm.chains.loss import cross_entropy
 from spgnn.training.trainer import Trainer
 
 

@@ -14,8 +14,8 @@ from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.errors import UsageError
 from spgnn.layers import GINE, MLP, PNA, EdgeDecoder, EdgeEncoder, EdgeMLP, GatedGCN, NNConv, Stack, Transformer
-from spgnn.spmm import edge_update
-from spgnn.spmm.batched import Batched
+from spgnn.spmm.edges import edge_update
+from spgnn.spmm.operator.batched import Batched
 from spgnn.training.trainer import Trainer
 
 N, F, FE = 40, 5, 3

@@ -13,8 +13,8 @@ from spgnn.errors import ShapeError, UsageError
 from spgnn.layers import ACTIVATIONS, GCN, Layer, Stack
 from spgnn.layers.hops import pruned_hops
 from spgnn.layers.layer import hops_of
-from spgnn.spmm.dry import dry_run
-from spgnn.spmm.dry_operator import Setting
+from spgnn.spmm.dry.dry import dry_run
+from spgnn.spmm.dry.dry_operator import Setting
 
 GRAPH = random_graph(n=20, edges=60)
 A = DenseOperator(dense_operator(GRAPH))

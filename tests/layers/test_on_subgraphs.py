@@ -13,9 +13,9 @@ from spgnn.errors import ShapeError, UsageError
 from spgnn.layers import APPNP, GAT, GCN, GCNII, GIN, MLP, NGNN, SAGE, SGC, Layer, MixHop, Stack
 from spgnn.layers.hops import block_hops
 from spgnn.layers.stack import set_epoch
-from spgnn.spmm.features import SparseRows
 from spgnn.spmm.kernels.buffers import BufferPool
-from spgnn.spmm.subgraph import SubgraphOperators
+from spgnn.spmm.operator.features import SparseRows
+from spgnn.spmm.operator.subgraph import SubgraphOperators
 
 
 class Composed(Layer):

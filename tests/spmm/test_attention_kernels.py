@@ -6,7 +6,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from spgnn.spmm.end import ENDS
+from spgnn.spmm.chains.end import ENDS
 from spgnn.spmm.kernels import _kernels
 from spgnn.spmm.kernels.attention_sums import AttentionSums, EdgeDrop
 from spgnn.spmm.kernels.backend import HOST, NULL

@@ -10,12 +10,12 @@ import torch
 
 from spgnn.dist.headers import as_array
 from spgnn.errors import ShapeError
-from spgnn.spmm import features as rows
 from spgnn.spmm.exchange.exchange_plan import Selection
 from spgnn.spmm.kernels import _kernels, torch_dense
 from spgnn.spmm.kernels.buffers import BufferPool, array_of
 from spgnn.spmm.kernels.csr import LocalCSR
-from spgnn.spmm.timing import Operations
+from spgnn.spmm.operator import features as rows
+from spgnn.spmm.operator.timing import Operations
 
 ISAS = _kernels.instruction_sets()
 WIDTHS = [1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 33, 40, 41, 64, 129, 257]

@@ -11,7 +11,7 @@ from spgnn.cost.schedule import Way
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.errors import SpgnnError
-from spgnn.spmm.view import LayerView
+from spgnn.spmm.operator.view import LayerView
 
 GRAPHS = {"dense": random_graph(n=24, edges=70), "sparse": random_graph(n=24, edges=70, sparse=True)}
 

@@ -17,11 +17,11 @@ from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.graph import Graph
 from spgnn.layers import GCN, Stack
-from spgnn.spmm.dry import DryRunError, dry_run
-from spgnn.spmm.dry_operator import Setting, setting_of
-from spgnn.spmm.heap import torch_bytes
-from spgnn.spmm.operator import DistSpMM
-from spgnn.spmm.recording import Recording
+from spgnn.spmm.dry.dry import DryRunError, dry_run
+from spgnn.spmm.dry.dry_operator import Setting, setting_of
+from spgnn.spmm.dry.heap import torch_bytes
+from spgnn.spmm.dry.recording import Recording
+from spgnn.spmm.operator.dist_spmm import DistSpMM
 from spgnn.training.trainer import Trainer
 
 N = 3000  # rows enough that every buffer is a block of the pool

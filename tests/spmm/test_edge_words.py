@@ -11,7 +11,7 @@ from spgnn.distgraph import distribute
 from spgnn.errors import ShapeError, UsageError
 from spgnn.graph import graph_from_coo
 from spgnn.partition import part_graph
-from spgnn.spmm.autograd import mixed_precision
+from spgnn.spmm.chains.autograd import mixed_precision
 
 GRAPH = random_graph(n=24, edges=70, use="directed", weighted=True)
 _RNG = np.random.default_rng(5)

@@ -7,7 +7,7 @@ from dense_operator import DenseOperator
 
 from spgnn.errors import UsageError
 from spgnn.layers import ACTIVATIONS
-from spgnn.spmm.end import ENDS, end
+from spgnn.spmm.chains.end import ENDS, end
 from spgnn.spmm.kernels import _kernels
 
 WIDTHS = [1, 3, 4, 8, 15, 16, 17, 33, 40, 64, 100]

@@ -6,9 +6,9 @@ import scipy.sparse as sp
 import torch
 
 from spgnn.errors import InputError, ShapeError
-from spgnn.spmm.feature_rows import FeatureRows
-from spgnn.spmm.features import SparseRows
 from spgnn.spmm.kernels.buffers import BufferPool
+from spgnn.spmm.operator.feature_rows import FeatureRows
+from spgnn.spmm.operator.features import SparseRows
 
 IDS = np.array([5, 0, 199, 5, 17, 3])
 

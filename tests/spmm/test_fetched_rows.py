@@ -13,9 +13,9 @@ from spgnn.config import TrainConfig
 from spgnn.distgraph import distribute
 from spgnn.layers import GCN, Layer, Stack
 from spgnn.partition import part_graph
-from spgnn.spmm.counts import sent_bytes
-from spgnn.spmm.dry import dry_run
-from spgnn.spmm.dry_operator import setting_of
+from spgnn.spmm.dry.dry import dry_run
+from spgnn.spmm.dry.dry_operator import setting_of
+from spgnn.spmm.operator.counts import sent_bytes
 from spgnn.training import Trainer
 
 

@@ -6,7 +6,7 @@ import torch
 from torch_operator import TorchOperator
 
 from spgnn.errors import ShapeError
-from spgnn.spmm.chains import dense
+from spgnn.spmm.chains.chains import dense
 from spgnn.spmm.kernels import _kernels
 from spgnn.spmm.kernels.backend import HOST
 from spgnn.spmm.kernels.torch_dense import TorchDense

@@ -18,8 +18,8 @@ from spgnn.distgraph import distribute
 from spgnn.graph import graph_from_coo
 from spgnn.layers import GCN, Layer, Stack
 from spgnn.partition import part_graph
-from spgnn.spmm.dry import dry_run
-from spgnn.spmm.dry_operator import setting_of
+from spgnn.spmm.dry.dry import dry_run
+from spgnn.spmm.dry.dry_operator import setting_of
 from spgnn.training import explain
 from spgnn.training.trainer import Trainer
 

@@ -17,8 +17,8 @@ from spgnn.distgraph import distribute
 from spgnn.layers import GCN, Stack
 from spgnn.spmm import LayerView, SpMM
 from spgnn.spmm.kernels.buffers import BufferPool
-from spgnn.spmm.place import Place
-from spgnn.spmm.subgraph import SubgraphOperators
+from spgnn.spmm.operator.place import Place
+from spgnn.spmm.operator.subgraph import SubgraphOperators
 from spgnn.training.trainer import Trainer
 
 GRAPH = random_graph(use="directed", weighted=True)

@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from spgnn.spmm.shapes import result_of
+from spgnn.spmm.dry.shapes import result_of
 
 F = torch.nn.functional
 

@@ -12,10 +12,10 @@ from graphs import random_graph
 from subgraphs import blocks, induced, operator_of, subgraph_of
 
 from spgnn.samplers import Csr, NormedBlock, Subgraph
-from spgnn.spmm.features import SparseRows
 from spgnn.spmm.kernels.buffers import BufferPool
 from spgnn.spmm.kernels.csr import LocalCSR
-from spgnn.spmm.subgraph import SubgraphOperators, SubgraphSpMM
+from spgnn.spmm.operator.features import SparseRows
+from spgnn.spmm.operator.subgraph import SubgraphOperators, SubgraphSpMM
 
 
 def test_a_trusted_block_is_the_checked_one_over_the_same_arrays():

@@ -11,9 +11,9 @@ from graphs import random_graph
 from worlds import parallel
 
 from spgnn.distgraph import distribute
-from spgnn.spmm.features import gemm
 from spgnn.spmm.kernels.csr import LocalCSR
-from spgnn.spmm.timing import OWN, Operations, TimedOperations
+from spgnn.spmm.operator.features import gemm
+from spgnn.spmm.operator.timing import OWN, Operations, TimedOperations
 from spgnn.timeline.recorder import EXCHANGE, SET_UP, Recorder
 
 

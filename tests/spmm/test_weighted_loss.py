@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from spgnn.errors import ShapeError
+from spgnn.spmm.chains.loss import binary_cross_entropy, cross_entropy
 from spgnn.spmm.kernels.buffers import BufferPool
-from spgnn.spmm.loss import binary_cross_entropy, cross_entropy
 
 n, C = 40, 5
 WIDE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2}

@@ -14,7 +14,7 @@ from spgnn.errors import InputError, NumericalError
 from spgnn.experiment import run
 from spgnn.experiment.observe import observed, time_operations
 from spgnn.layers import GCN, Stack
-from spgnn.spmm.timing import Operations
+from spgnn.spmm.operator.timing import Operations
 from spgnn.timeline.logview import log_view
 from spgnn.timeline.recorder import EXCHANGE, Recorder
 from spgnn.timeline.trace import read_trace, write_own_trace, write_trace

@@ -15,7 +15,7 @@ from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator, run_threads
 from spgnn.errors import UsageError
 from spgnn.layers import GCN, Stack
-from spgnn.spmm.dropout import EpochKeys, dropout_key
+from spgnn.spmm.chains.dropout import EpochKeys, dropout_key
 from spgnn.spmm.kernels import backend
 from spgnn.training import Trainer
 from spgnn.training.steps import Step

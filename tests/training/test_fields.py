@@ -13,7 +13,7 @@ from spgnn.distgraph import Fields, distribute
 from spgnn.errors import ShapeError, UsageError
 from spgnn.graph import graph_from_coo
 from spgnn.layers import GAT, GCN, GIN, GINE, SAGE, Stack
-from spgnn.spmm.batched import Batched
+from spgnn.spmm.operator.batched import Batched
 from spgnn.training.trainer import make_trainer
 
 S, F, C = 5, 6, 3

@@ -14,8 +14,8 @@ from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.errors import UsageError
 from spgnn.layers import GCN, Layer, Stack
+from spgnn.spmm.chains.loss import cross_entropy
 from spgnn.spmm.kernels.buffers import BufferPool
-from spgnn.spmm.loss import cross_entropy
 from spgnn.training import Trainer
 
 

@@ -11,8 +11,8 @@ from worlds import parallel
 from spgnn import train
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
+from spgnn.spmm.chains.loss import binary_cross_entropy, cross_entropy
 from spgnn.spmm.kernels.buffers import BufferPool
-from spgnn.spmm.loss import binary_cross_entropy, cross_entropy
 from spgnn.training.metrics import count, per_class, scores
 
 sk = pytest.importorskip("sklearn.metrics")

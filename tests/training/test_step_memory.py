@@ -12,8 +12,8 @@ from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.layers import GCN, MLP, Stack
-from spgnn.spmm.dry_operator import setting_of
-from spgnn.spmm.pruning import needed_rows
+from spgnn.spmm.dry.dry_operator import setting_of
+from spgnn.spmm.operator.pruning import needed_rows
 from spgnn.training import Trainer
 from spgnn.training.steps import step_memory as module
 from spgnn.training.steps.step_memory import StepMemory, pruned_setting, tightest

@@ -23,9 +23,9 @@ from spgnn import samplers  # noqa: E402
 from spgnn.graph import Graph  # noqa: E402
 from spgnn.layers import SAGE, Stack  # noqa: E402
 from spgnn.samplers import Maker, Sampler, SamplerPool  # noqa: E402
+from spgnn.spmm.chains.loss import cross_entropy  # noqa: E402
 from spgnn.spmm.kernels.buffers import make_pool  # noqa: E402
-from spgnn.spmm.loss import cross_entropy  # noqa: E402
-from spgnn.spmm.subgraph import SubgraphOperators  # noqa: E402
+from spgnn.spmm.operator.subgraph import SubgraphOperators  # noqa: E402
 
 BUDGET, FRONTIER = 8000, 1000  # n and m of sections 7.5 and 7.6
 BATCH, NEAR, FAR = 512, 25, 10  # r, s of the last layer and of the others, section 7.7

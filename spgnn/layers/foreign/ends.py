@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ...errors import UsageError
-from ...spmm.owners import any_rank
+from ...spmm.exchange.owners import any_rank
 
 
 class Role(Enum):

@@ -15,8 +15,8 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from ...errors import ShapeError, UsageError
-from ...spmm.dropout import drop_rows, is_nothing
-from ...spmm.owners import RankMax, RankSum, ToOwners, any_rank, has_other_ranks
+from ...spmm.chains.dropout import drop_rows, is_nothing
+from ...spmm.exchange.owners import RankMax, RankSum, ToOwners, any_rank, has_other_ranks
 from .ends import Ends, LocalEdges, Role, ends, plain, roles_in
 
 HELD = 2  # tables of gathered rows: a convolution that reads one matrix twice exchanges it once

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from ...spmm.exchange.owners import RankSum
 from ...spmm.exchange.scaling import IN
-from ...spmm.owners import RankSum
-from ...spmm.subgraph import SubgraphSpMM
+from ...spmm.operator.subgraph import SubgraphSpMM
 from ..layer import add_bias
 from .ends import Ends
 from .on_ranks import OnRanks

@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 from ...errors import ShapeError, UsageError, is_number
-from ...spmm.dropout import NOTHING, dropout_key
-from ...spmm.owners import has_other_ranks
+from ...spmm.chains.dropout import NOTHING, dropout_key
+from ...spmm.exchange.owners import has_other_ranks
 from ..layer import Layer
 from ..stack import operands, set_epoch
 from .ends import Ends, LocalEdges, plain

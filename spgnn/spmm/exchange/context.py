@@ -14,8 +14,8 @@ import torch
 from ...cost.grid import ProcessGrid
 from ...dist import Communicator
 from ..kernels.buffers import BufferPool
-from ..place import Place
-from ..timing import Operations
+from ..operator.place import Place
+from ..operator.timing import Operations
 from .row_sum import RowSum
 from .wire import Wire
 

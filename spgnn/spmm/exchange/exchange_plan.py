@@ -18,7 +18,7 @@ from ...errors import PartitionError, ShapeError, agree
 from ..kernels.backend import kernels_of
 from ..kernels.buffers import BufferPool
 from ..kernels.csr import LocalCSR
-from ..timing import PACK, UNPACK, Operations, spmm_flops
+from ..operator.timing import PACK, UNPACK, Operations, spmm_flops
 from .index_map import IndexMap
 from .wire import Wire
 

@@ -24,7 +24,7 @@ from ...errors import agree
 from ...partition.two_tier import cover_hosts
 from ..kernels.buffers import sum_dtype
 from ..kernels.csr import LocalCSR
-from ..timing import PACK, UNPACK, spmm_flops
+from ..operator.timing import PACK, UNPACK, spmm_flops
 from .context import Layout
 from .covered import merged_csr
 from .exchange_plan import ExchangePlan, Flight, exchange_counts, misdirected

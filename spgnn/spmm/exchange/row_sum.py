@@ -15,7 +15,7 @@ import torch
 from ...cost.grid import slices
 from ...dist import Communicator
 from ..kernels.buffers import BufferPool
-from ..timing import Operations
+from ..operator.timing import Operations
 from .exchange_plan import exchange_csr
 
 

@@ -16,9 +16,9 @@ from ...errors import UsageError
 from ...layers import SGC, Stack
 from ...layers.layer import Layer, hops_of
 from ...layers.stack import apply_layer
-from ...spmm.autograd import mixed_precision
-from ...spmm.dropout import NOTHING
-from ...spmm.subgraph import SubgraphSpMM
+from ...spmm.chains.autograd import mixed_precision
+from ...spmm.chains.dropout import NOTHING
+from ...spmm.operator.subgraph import SubgraphSpMM
 
 TOGETHER = "use --evaluation together"
 

@@ -9,8 +9,8 @@ import torch
 from ...distgraph import DistGraph
 from ...errors import SpgnnError
 from ...layers.stack import norms_of
-from ...spmm.dry import DryRun, dry_run
-from ...spmm.dry_operator import Setting, setting_of
+from ...spmm.dry.dry import DryRun, dry_run
+from ...spmm.dry.dry_operator import Setting, setting_of
 
 MANY = 1 << 20  # powers of A: more than any model has
 

@@ -14,7 +14,7 @@ import torch
 
 from ...errors import UsageError
 from ...layers.stack import stacks_of
-from ...spmm.dropout import EpochKeys
+from ...spmm.chains.dropout import EpochKeys
 from .full import FullStep, check_trained
 from .step import Scorer, WrappedStep
 

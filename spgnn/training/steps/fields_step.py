@@ -16,13 +16,13 @@ from ...distgraph.snapshots import Fields
 from ...errors import GraphError, NumericalError, ShapeError, SpgnnError
 from ...graph import TRAIN
 from ...layers.stack import set_epoch
-from ...spmm.autograd import mixed_precision, on_this_thread
-from ...spmm.batched import Batched
-from ...spmm.counts import sent_bytes
-from ...spmm.dry import dry_run
-from ...spmm.dry_operator import Setting, exchanged_rows
-from ...spmm.edge_table import edge_features_of
-from ...spmm.loss import number_loss
+from ...spmm.chains.autograd import mixed_precision, on_this_thread
+from ...spmm.chains.loss import number_loss
+from ...spmm.dry.dry import dry_run
+from ...spmm.dry.dry_operator import Setting, exchanged_rows
+from ...spmm.edges.edge_table import edge_features_of
+from ...spmm.operator.batched import Batched
+from ...spmm.operator.counts import sent_bytes
 from ..metrics import number_means, number_sums
 from ..moments import is_new, units_of
 from ..optimizer import make_optimizer

@@ -16,8 +16,8 @@ from ...errors import GraphError, NumericalError, ShapeError, UsageError
 from ...graph.loaded import NOUNS
 from ...layers.stack import set_epoch
 from ...machine import give_back_memory
-from ...spmm.autograd import mixed_precision, on_this_thread
-from ...spmm.dropout import EpochKeys
+from ...spmm.chains.autograd import mixed_precision, on_this_thread
+from ...spmm.chains.dropout import EpochKeys
 from ..custom import COMMAND_LINE, Custom
 from ..moments import check_loss, fit_units
 from ..not_finite import naming_source

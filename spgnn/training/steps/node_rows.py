@@ -12,8 +12,8 @@ from ...distgraph import DistGraph
 from ...distgraph.tensors import features
 from ...graph import Graph
 from ...samplers import Subgraph
-from ...spmm.feature_rows import FeatureRows
 from ...spmm.kernels.buffers import BufferPool, sum_dtype
+from ...spmm.operator.feature_rows import FeatureRows
 
 
 class NodeRows:

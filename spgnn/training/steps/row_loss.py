@@ -10,8 +10,8 @@ import torch
 
 from ...distgraph import DistGraph
 from ...errors import UsageError, together
+from ...spmm.chains.loss import binary_cross_entropy, cross_entropy, number_loss
 from ...spmm.kernels.buffers import sum_dtype
-from ...spmm.loss import binary_cross_entropy, cross_entropy, number_loss
 from ..custom import Custom
 from .step import sum_loss, sum_ranks
 

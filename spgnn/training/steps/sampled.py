@@ -17,9 +17,9 @@ from ...errors import GraphError, NumericalError, ShapeError, SpgnnError, UsageE
 from ...graph import Graph
 from ...layers.stack import set_epoch
 from ...samplers import Sampler, Subgraph
-from ...spmm.autograd import mixed_precision, on_this_thread
+from ...spmm.chains.autograd import mixed_precision, on_this_thread
 from ...spmm.kernels.buffers import make_pool
-from ...spmm.subgraph import SubgraphOperators
+from ...spmm.operator.subgraph import SubgraphOperators
 from ..custom import COMMAND_LINE, Custom
 from ..moments import check_loss, fit_units
 from ..not_finite import source_of

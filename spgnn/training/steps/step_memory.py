@@ -16,11 +16,11 @@ from ...cost.auto import pruning_fits
 from ...cost.memory import MEMORY_SHARE, POINTER, csr_bytes, nonzero_bytes
 from ...distgraph import DistGraph
 from ...machine import free_address_bytes, host_id, memory_bytes, rss_bytes
-from ...spmm.dry import DryRun
-from ...spmm.dry_operator import Setting
-from ...spmm.features import SparseRows
+from ...spmm.dry.dry import DryRun
+from ...spmm.dry.dry_operator import Setting
 from ...spmm.kernels.tile_rule import tile_bytes
-from ...spmm.operator import DistSpMM
+from ...spmm.operator.dist_spmm import DistSpMM
+from ...spmm.operator.features import SparseRows
 
 
 @dataclass(frozen=True, slots=True)

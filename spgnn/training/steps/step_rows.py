@@ -15,10 +15,10 @@ from ...distgraph import DistGraph
 from ...errors import SpgnnError, UsageError
 from ...layers.hops import pruned_hops
 from ...layers.stack import norms_of
-from ...spmm.counts import sent_bytes
-from ...spmm.dry import DryRun, dry_run
-from ...spmm.dry_operator import Setting, setting_of
-from ...spmm.pruning import PrunedSpMM, needed_rows
+from ...spmm.dry.dry import DryRun, dry_run
+from ...spmm.dry.dry_operator import Setting, setting_of
+from ...spmm.operator.counts import sent_bytes
+from ...spmm.operator.pruning import PrunedSpMM, needed_rows
 from .cached_products import make_cached_products
 from .step_memory import pruned_setting, step_memory
 

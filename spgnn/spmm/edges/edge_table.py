@@ -1,0 +1,69 @@
+"""EdgeTable: the attributes of the nonzeros of a rank, in the order of the column blocks of its operator.
+
+Shapes: n own rows, E nonzeros of this rank, F attributes of an edge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ...errors import UsageError
+from ...graph import WITH_LOOPS
+from ...graph.edge_attr import numbered
+from ..exchange.stages import Blocks
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EdgeTable:
+    """The nonzeros of a rank, those of own columns first, without the self-loops that an operator adds.
+
+    attr_EF     tensor of the type of sums, on the rank's device.
+    ids_E       (E,) int64, places in the list of n_listed edges; -1 - place of a reverse edge that was added.
+    loopless_n  (n,) bool, rows to which an operator may add a self-loop, whose attributes are 0.
+    """
+
+    attr_EF: torch.Tensor
+    ids_E: np.ndarray
+    n_listed: int
+    loopless_n: np.ndarray
+
+    def attr_of(self, A) -> torch.Tensor:
+        """Return the attributes of the nonzeros of an operator, (A.nnz, F)."""
+        if A.name not in WITH_LOOPS or A.nnz == len(self.ids_E):
+            return self.attr_EF
+        A_oo = A.blocks.A_oo
+        row_E = np.repeat(np.arange(A.n), np.diff(A_oo.indptr))
+        is_edge = np.ones(A.nnz, bool)
+        is_edge[: len(row_E)] = (row_E != A_oo.indices) | ~self.loopless_n[row_E]
+        attr_EF = self.attr_EF.new_zeros(A.nnz, self.attr_EF.shape[1])
+        attr_EF[torch.from_numpy(np.flatnonzero(is_edge)).to(attr_EF.device)] = self.attr_EF
+        return attr_EF
+
+
+@dataclass(frozen=True, slots=True)
+class NoEdgeTable:
+    """Instead of a table where the edges of a graph have attributes that are not here, with the reason."""
+
+    why: str
+
+    def attr_of(self, A) -> torch.Tensor:
+        """Raise UsageError."""
+        raise UsageError(self.why)
+
+
+def edge_features_of(A) -> int | None:
+    """Return the columns of the attributes of edges; None where the graph has none, or they are not here."""
+    return A.edge_table.attr_EF.shape[1] if isinstance(A.edge_table, EdgeTable) else None
+
+
+def restricted_attributes(A, out_n: np.ndarray, in_m: np.ndarray, ghost_g: np.ndarray) -> torch.Tensor | None:
+    """Return the attributes of some rows and columns of an operator, see Blocks.restricted; None where it has none here."""
+    if edge_features_of(A) is None:
+        return None
+    own, ghosts = numbered(A.blocks.A_oo), numbered(A.blocks.A_og)
+    cut = Blocks(own, ghosts, A.blocks.index).restricted(out_n, in_m, ghost_g)
+    of_E = np.concatenate([cut.A_oo.data, own.nnz + cut.A_og.data])
+    return A.edge_attr[torch.from_numpy(of_E).to(A.edge_attr.device)]

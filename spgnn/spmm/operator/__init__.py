@@ -1,0 +1,1 @@
+"""The distributed operator: its words, its norms, its input, operators of subgraphs and of snapshots."""

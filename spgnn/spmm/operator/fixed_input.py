@@ -1,0 +1,126 @@
+"""FixedInput: the X of a graph, which does not change, with A X and A^j X computed once.
+
+Shapes: n own rows, F features.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from ...errors import UsageError
+from .features import DenseRows, SparseRows
+from .place import Place
+
+
+class FixedInput:
+    """X and its products A^j X with the operators of one graph, each computed when it is first needed.
+
+    X            tensor or SparseRows (n, F); it must not change.
+    products     A^j X by `product_key`, a tensor or SparseRows; None where that of a sparse X has too many nonzeros to
+                 be cached.
+    setup_bytes  that this rank sent to make them, and to fetch ghost rows of X.
+
+    Args: has_products  False: ghost rows of X alone are cached.
+    """
+
+    def __init__(self, X: torch.Tensor | SparseRows, has_products: bool = True):
+        if torch.is_tensor(X) and X.is_inference():
+            raise UsageError("X was made in torch.inference_mode(); distribute the graph outside of it")
+        self.X, self.has_products, self.is_freed = X, has_products, False
+        self.products: dict[str, torch.Tensor | SparseRows | None] = {}
+        self.setup_bytes = 0
+        self._ghosts_gF: torch.Tensor | SparseRows | None = None
+        self._version = X._version if torch.is_tensor(X) else 0
+
+    def make(self, A, power: int = 1) -> None:
+        """Compute A^power X, unless it is cached: it is used wherever A meets X, and backward needs no exchange.
+
+        Lower powers are taken where they are cached; those that are not are not cached either. Collective.
+        """
+        if product_key(A, power) in self.products:
+            return
+        place, sent = Place(1, "setup"), A.sent_so_far
+        lower = [j for j in range(1, power) if product_key(A, j) in self.products]
+        H = self.products[product_key(A, lower[-1])] if lower else self.X
+        with torch.inference_mode(False), torch.no_grad():  # later steps differentiate products with it
+            for _ in range(lower[-1] if lower else 0, power):
+                is_made = H is not None and (torch.is_tensor(H) or A.stays_sparse(H, place))
+                H = A.apply(H, place=place) if is_made else None
+        self.products[product_key(A, power)] = H
+        self.setup_bytes += A.sent_so_far - sent
+        A.pool.trim()  # of buffers as wide as X, which no epoch may need
+
+    def ghosts(self, A) -> torch.Tensor | SparseRows:
+        """Return the ghost rows of X, (g, F), fetched at the first call. Collective."""
+        if self._ghosts_gF is None:
+            check_is_held(self.X)
+            sent = A.sent_so_far
+            with torch.inference_mode(False), torch.no_grad():
+                self._ghosts_gF = _ghost_rows(A, self.X)
+            self.setup_bytes += A.sent_so_far - sent
+            A.pool.trim()
+        return self._ghosts_gF
+
+    def product(self, A, H, power: int = 1) -> DenseRows | SparseRows | None:
+        """Return A^power H, cached, where H is X; else None. Collective where it is not cached yet.
+
+        Raises: UsageError where X changed in place or requires a gradient: A X does not reflect that.
+        """
+        if H is not self.X or not self.has_products:
+            return None
+        if torch.is_tensor(H) and not self.is_freed and (H.requires_grad or H._version != self._version):
+            what = "requires a gradient" if H.requires_grad else "was changed in place"
+            raise UsageError(f"X {what}, but A X is cached: distribute the graph with keep=False")
+        if product_key(A, power) not in self.products:
+            check_is_held(H)
+            self.make(A, power)
+        AX = self.products[product_key(A, power)]
+        return DenseRows(AX, A) if torch.is_tensor(AX) else AX
+
+    def release(self, pool) -> None:
+        """Free the memory of a dense X once A X is cached. Later reads through A raise; direct reads see NaN."""
+        self.is_freed = True  # a captured step cannot ask the device whether X is a NaN
+        self.X.data = self.X.new_full((), float("nan")).expand(self.X.shape)
+        pool.trim()
+
+
+def _ghost_rows(A, X):
+    found = [rows for block, rows in A.over_columns(X, place=Place(1, "setup")) if block.is_ghost]
+    if found:
+        return found[0]
+    return A.pool.empty(0, X.shape[1], dtype=X.dtype) if torch.is_tensor(X) else X.rows(np.zeros(0, np.int64))
+
+
+def product_key(A, power: int = 1) -> str:
+    """Return the key of A^power X among the products of a FixedInput."""
+    return A.name if power == 1 else f"{A.name}^{power}"
+
+
+def of_key(key: str) -> tuple[str, int]:
+    """Return the operator's name and the power of a product_key."""
+    name, _, power = key.partition("^")
+    return name, int(power or 1)
+
+
+def cached_product(A, H, power: int = 1) -> DenseRows | SparseRows | None:
+    """Return the cached A^power H where H is the fixed input of A, else None."""
+    return None if A.fixed_input is None else A.fixed_input.product(A, H, power)
+
+
+def is_released(H) -> bool:
+    """Return whether H is an X whose memory was freed: one stored NaN, whatever its shape."""
+    if not torch.is_tensor(H) or any(H.stride()) or H.untyped_storage().nbytes() != H.element_size():
+        return False
+    return H.ndim > 0 and bool(H.as_strided((), ()).isnan())
+
+
+def check_is_held(H) -> None:
+    """Raise UsageError where H is an X that was released, or a sparse tensor of torch."""
+    if torch.is_tensor(H) and H.layout != torch.strided:
+        raise UsageError(f"H is a tensor of layout {H.layout}; expected dense rows: H.to_dense()")
+    if is_released(H):
+        raise UsageError(
+            "X was released after A X was cached, but is used again: distribute the graph again, "
+            "or do not call Trainer.release_input"
+        )

@@ -7,7 +7,7 @@ _HOME = {
     "ExchangePlan": "exchange.exchange_plan", "DistSpMM": "operator.dist_spmm", "SpMM": "operator.protocol", "LayerView": "operator.view",
     "FeatureRows": "operator.feature_rows", "SubgraphOperators": "operator.subgraph", "SubgraphSpMM": "operator.subgraph",
     "SparseRows": "operator.features", "DenseRows": "operator.features", "Wire": "exchange.wire",
-    "dropout": "chains.dropout",
+    "dropout": "chains.dropout", "on_this_thread": "chains.autograd",
 }  # fmt: skip
 __all__ = list(_HOME)
 

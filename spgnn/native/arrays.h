@@ -27,7 +27,7 @@ namespace nb = nanobind;
 #ifdef SPGNN_MODULE
 inline void import_numpy() {
     if (_import_array() < 0) throw nb::python_error();
-    nb::set_leak_warnings(false);  // objects of a thread that still runs at the end of Python are no news
+    nb::set_leak_warnings(false);  // a thread that still runs when Python ends keeps its objects
 }
 #endif
 

@@ -19,7 +19,7 @@ inline uint64_t hash3(uint64_t a, uint64_t b, uint64_t c) {
 
 class Rng {
   public:
-    // stream tells apart what one seed is used for, such as training and presampling.
+    // stream: separates the uses of one seed, such as training and presampling.
     Rng(uint64_t seed, uint64_t stream, uint64_t index) {
         uint64_t state = hash3(seed, stream, index);
         for (auto& word : s) word = splitmix64(state);

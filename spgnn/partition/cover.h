@@ -84,7 +84,7 @@ class Block {
         }
     }
 
-    // Breadth first from the free columns; true where a free row is reached. Depths end at that layer.
+    // Breadth-first search from the free columns; true if it reaches a free row. The search stops at that layer.
     bool layer() {
         depth_.assign(ids_c_.size(), NONE);
         next_.assign(start_.begin(), start_.end() - 1);
@@ -111,7 +111,7 @@ class Block {
         return last != std::numeric_limits<int32_t>::max();
     }
 
-    // Depth first along the layers; each column visits each of its rows once per phase.
+    // Depth-first search along the layers; each column visits each of its rows once per phase.
     void augment(int32_t root) {
         path_.assign(1, root);
         while (!path_.empty()) {
@@ -241,7 +241,7 @@ void in_parallel(int64_t tasks, int threads, const State& make, const Work& work
     try {
         for (int64_t t = 1; t < std::min<int64_t>(threads, tasks); ++t) others.emplace_back(run);
     } catch (const std::system_error&) {
-        // No more threads can be started: the running ones do the work.
+        // The system starts no more threads: those that run do the work.
     }
     run();
     for (auto& thread : others) thread.join();

@@ -20,9 +20,10 @@ inline std::vector<int32_t> by_degree(const int64_t* indptr, int64_t n) {
     return order;
 }
 
-// The cost of reading rows of X in a product with A, rows and columns in this order (null: unchanged): a row not read
-// within the last ROWS reads and a page of PAGE rows not read within the last PAGES cost 1 each. They model a cache of
-// 1 MB and a page table at about 64 columns; measured times on arxiv and R-MAT in six orders follow their sum.
+// The cost of reading rows of X in a product with A whose rows and columns are in this order (null: unchanged). A row
+// that was not among the last ROWS reads costs 1; so does a page of PAGE rows that was not among the last PAGES. They
+// model a cache of 1 MB and a page table at about 64 columns; measured times on arxiv and R-MAT in six orders follow
+// their sum.
 constexpr int64_t ROWS = 4096, PAGE = 16, PAGES = 512;
 
 inline int64_t reading_cost(const int64_t* indptr, const int32_t* indices, int64_t n, const int32_t* order) {
@@ -42,8 +43,8 @@ inline int64_t reading_cost(const int64_t* indptr, const int32_t* indices, int64
     return cost;
 }
 
-// Communities, each an uninterrupted range: vertices, those with fewest neighbours first, join the
-// neighbour with the largest gain of modularity; the tree of who joined whom, depth first, is the order.
+// An order in which each community is one range. Vertices, those with fewest neighbours first, join the neighbour with
+// the largest gain of modularity; the order is a depth-first walk of the tree of these joins.
 // Source: Arai et al. 2016, "Rabbit Order", sequential. Nonzeros count as edges of weight 1; A may be directed.
 class Communities {
   public:

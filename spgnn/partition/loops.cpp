@@ -89,8 +89,8 @@ Array<int64_t> pair_covers(const Array<int64_t>& indptr, const Array<int32_t>& i
     return table;
 }
 
-// (the cheapest order of locality.h, empty unless it costs at most `enough` times the present order; the cost of the
-// present order; the cost of the cheapest).
+// Return (cheapest order of locality.h, cost of the present order, cost of the cheapest). The order is empty unless it
+// costs at most `enough` times the present one.
 nb::tuple local_order(const Array<int64_t>& indptr, const Array<int32_t>& indices, double enough, int threads) {
     const int64_t n = indptr.size() - 1, *starts = indptr.data();
     const int32_t* columns = indices.data();

@@ -42,7 +42,7 @@ class Alias {
                 small.push_back(int64_t(l));
             }
         }
-        // What rounding leaves has a share of about 1; an entry of weight 0 is never left with a share of its own.
+        // Entries left over by rounding have a share of about 1; an entry of weight 0 is never among them.
         for (const int64_t i : small)
             if (weight[i] == 0) {
                 keep[size_t(i)] = 0;
@@ -63,7 +63,7 @@ class Alias {
         return best;
     }
     std::vector<double> keep;    // P(slot | slot was chosen)
-    std::vector<int64_t> other;  // what is drawn otherwise
+    std::vector<int64_t> other;  // drawn if the slot is not kept
 };
 
 }  // namespace spgnn

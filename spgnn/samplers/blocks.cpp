@@ -154,12 +154,12 @@ class Blocks {
         w.hops.push_back(int64_t(w.nodes.size()));
     }
 
-    // Numbers the columns by the rows of their nodes and orders each row: ascending ids are ascending rows within a
-    // hop, so that it only remains to put the hops one after the other.
+    // Replaces the columns, which are nodes, by the rows of these nodes, and sorts each row. Within a hop ascending ids
+    // are ascending rows, so it is enough to put the hops in order.
     void number_columns(Neighbourhood& w, Block& block) const {
         const int64_t n = block.n, e = w.indptr[size_t(n)];
         block.indptr = Owned<int64_t>(n + 1);
-        block.indices = Owned<int32_t>(e + 1);  // with room for one that does not stay
+        block.indices = Owned<int32_t>(e + 1);  // with room for one that is not taken
         block.place = Owned<int64_t>(e + 1);
         block.indices.size = block.place.size = e;
         std::copy_n(w.indptr.data(), n + 1, block.indptr.data.get());
@@ -171,7 +171,7 @@ class Blocks {
             for (int64_t k = begin; k < end; ++k) column[k] = local[column[k]];
             for (size_t hop = 0; to < end; ++hop) {
                 const uint32_t first = uint32_t(w.hops[hop]), rows = uint32_t(w.hops[hop + 1]) - first;
-                for (int64_t k = begin; k < end; ++k) {  // without a branch: what does not stay is written over
+                for (int64_t k = begin; k < end; ++k) {  // without a branch: an entry that is not taken is overwritten
                     indices[to] = column[k];
                     places[to] = place[k];
                     to += uint32_t(column[k]) - first < rows;

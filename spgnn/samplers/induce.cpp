@@ -19,14 +19,14 @@ constexpr size_t kKept = size_t(1) << 22;  // nonzeros that the scratch of a thr
 
 constexpr size_t kLanes = 16;  // what a vector may write beyond the hits
 
-// The nonzeros that were found so far, and room for those of the next row: places in the row at first, then in A;
-// columns in A at first, then local ids.
+// The nonzeros found so far, with room for those of the next row. Places are first places in the row, then in A;
+// columns are first nodes, then local ids.
 struct Found {
     std::vector<int32_t> offsets, ids;
     std::vector<int64_t> places;
 
     void make_room(size_t count) {
-        if (places.size() >= count + kLanes) return;  // the last to grow: it is short where memory ran out before
+        if (places.size() >= count + kLanes) return;  // the last to grow: shorter than the others if memory ran out
         const size_t size = std::max(count, 2 * places.size()) + kLanes;
         offsets.resize(size);
         ids.resize(size);

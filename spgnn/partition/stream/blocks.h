@@ -1,6 +1,6 @@
-// spring+ on a graph that does not fit: blocks of nodes, held with their neighbours one after the other, a pass over
-// the stream for each. Nodes of a block join clusters, or move between parts, by all their neighbours' as they are
-// then.
+// spring+ on a graph that does not fit in memory: one block of nodes after the other is held with its neighbours, and
+// each takes a pass over the stream. Nodes of a block join clusters, or move between parts, by the current clusters or
+// parts of all their neighbours.
 #pragma once
 
 #include "multilevel.h"
@@ -9,8 +9,8 @@ namespace spgnn::stream {
 
 class Blocks {
   public:
-    // A block has at most `entries` neighbours. There are about `most` blocks: for that, nodes of many neighbours hold
-    // a sample of them.
+    // A block holds at most `entries` neighbours, and there are about `most` blocks. Nodes with many neighbours hold a
+    // sample of them, so that this suffices.
     Blocks(const uint32_t* degree, int64_t n, int64_t entries, int64_t most, int64_t k, int64_t cap, uint64_t seed)
         : levels_(k, cap, seed), entries_(entries), salt_(hash(seed, 1)), kept_(n) {
         std::vector<int64_t> nodes(TOP + 1);

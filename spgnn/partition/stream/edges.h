@@ -103,7 +103,7 @@ struct Edges {
 #define SPGNN_WIDE
 #endif
 
-// The largest of n ids read as unsigned, where a negative one is large; 0 of none.
+// The largest of n ids, read as unsigned, so that a negative id is large; 0 if n = 0.
 SPGNN_WIDE inline uint64_t largest_of(const int32_t* ids, int64_t n) {
     uint32_t largest = 0;
     for (int64_t i = 0; i < n; ++i) largest = std::max(largest, uint32_t(ids[i]));
@@ -116,7 +116,7 @@ SPGNN_WIDE inline uint64_t largest_of(const int64_t* ids, int64_t n) {
     return largest;
 }
 
-// The largest id, after all were found to be 0 to limit - 1; -1 of an empty chunk. before: edges of earlier chunks.
+// Check that all ids are 0 to limit - 1 and return the largest, -1 for an empty chunk. before: edges of earlier chunks.
 template <class Index>
 int64_t largest_id(const Edges<Index>& edges, int64_t limit, int64_t before) {
     using Unsigned = std::make_unsigned_t<Index>;
@@ -174,7 +174,7 @@ class Fingerprint {
         return uint64_t(edges.u(e)) ^ turned(uint64_t(edges.v(e)), 32);
     }
 
-    // One to one in the lane, and in ids below 2^32: one other edge gives another value.
+    // One to one in the lane, and in ids below 2^32: if one edge differs, the value differs.
     template <class Index>
     static void step(uint64_t& lane, const Edges<Index>& edges, int64_t e) {
         lane = turned(lane ^ pair(edges, e), 29) * 0x9e3779b97f4a7c15ull;

@@ -70,8 +70,8 @@ class Held {
     Level level_;  // while edges are added, start[v] is where the next neighbour of v goes
 };
 
-// The graph of the clusters: how many edges each pair has. A table that is full loses its lightest half and the others
-// as much (Misra & Gries), so that heavy pairs stay and memory is bounded whatever the stream is.
+// The graph of the clusters: how many edges each pair of clusters has. When the table is full, the median count is
+// subtracted from all pairs and those at or below it are dropped (Misra & Gries): heavy pairs stay, memory is bounded.
 class ClusterGraph {
   public:
     // cluster: of each node, 0 to count - 1; most: pairs that are kept.

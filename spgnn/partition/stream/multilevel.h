@@ -76,9 +76,9 @@ class Multilevel {
         }
     }
 
-    // Each vertex, in blocks of random order, goes to the part of its neighbours with the most edges + noise - price of
-    // those with room; out of a part above the limit to any with room. noise: in 1/1024 of its edges.
-    // The level has the vertices from `first` on, part all.
+    // Each vertex moves to the part with room that has the largest (edges to it + noise - price), among the parts of
+    // its neighbours and, if its own part is above the limit, the least loaded part. Blocks of vertices are in random
+    // order; noise is in 1/1024 of a vertex's edges. The level has the vertices from `first` on, part all.
     void sweep(const Level& level, int64_t first, Large<uint16_t>& part, int64_t limit, int64_t noise) {
         const int64_t n = level.vertices();
         std::vector<Id> count(k_);
@@ -208,8 +208,8 @@ class Multilevel {
         return coarse;
     }
 
-    // The best of some tries for the coarsest level, by edges between parts; parts above cap count first. A start from
-    // hubs, whose dense core may share a part that costs nothing up to N/k nodes, must be better by a share of 1/HUBS.
+    // The best of several partitions of the coarsest level: first the fewest nodes above cap, then the fewest edges
+    // between parts. One that starts from hubs, with a price of 0 up to N/k nodes, must be better by a share of 1/HUBS.
     Large<uint16_t> first(const Level& level, int64_t entries) {
         const int64_t cost = std::max<int64_t>(1, FIRST_SWEEPS * int64_t(level.to.size()));
         const int tries = int(std::clamp<int64_t>(4 * entries / cost, 3, TRIES));
@@ -277,8 +277,9 @@ class Multilevel {
         for (int64_t p = 0; p < k_; ++p) set_load(p, load_[p]);
     }
 
-    // Part after part takes the vertex that has most of its edges in it; the last has what is left. From hubs: the
-    // vertex with most edges in it, from the one with most edges on, so that the nodes of a dense core share a part.
+    // Part after part grows by the vertex that has the largest share of its edges in it; the last part gets the rest.
+    // From hubs: a part begins with the vertex of most edges and grows by the vertex with most edges into it, so that a
+    // dense core shares a part.
     void grow(const Level& level, Large<uint16_t>& part, bool from_hubs) {
         const int64_t n = level.vertices();
         part.assign(n, uint16_t(k_ - 1));

@@ -1,5 +1,5 @@
-// Whether an edge of a clustered stream can still change anything, from 4 bytes per node. Most edges cannot, and these
-// summaries stay in a cache that the nodes themselves, 16 bytes each, do not fit.
+// A test, from 4 bytes per node, whether an edge of the stream can still change a cluster. Most edges cannot. These
+// summaries fit in a cache; the nodes themselves, 16 bytes each, do not.
 #pragma once
 
 #include <cstdint>

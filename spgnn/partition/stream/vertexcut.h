@@ -1,6 +1,6 @@
 // Vertex-cut baselines: each edge to a part, its ends replicated there; then one replica of each node is its owner.
 // Sources: DBH, Xie et al. 2014; greedy, Gonzalez et al. 2012 (PowerGraph); HDRF, Petroni et al. 2015; 2PS-L, Mayer et
-// al. 2022. Ties go to the lowest part. Self-loops cut nothing and go nowhere.
+// al. 2022. Ties go to the lowest part. Self-loops are skipped.
 #pragma once
 
 #include "replicas.h"
@@ -238,7 +238,7 @@ class TwoPhase : public VertexCut {
         return sum;
     }
 
-    // p, or where it is full the hash of the end of higher degree, or where that is full too the least loaded.
+    // Part p if it has room, else the hash of the end of higher degree if that has, else the least loaded part.
     int64_t with_room(int64_t u, int64_t v, int64_t p) const {
         if (load[p] < full_) return p;
         const int64_t high = degree_[v] > degree_[u] || (degree_[v] == degree_[u] && v < u) ? v : u;

@@ -130,7 +130,7 @@ void define_product(nb::module_& m) {
           nb::arg("is_checked") = false);
 }
 
-// Long rows of a CSR in tiles, for the first columns where these hold much: the product, and the cutting.
+// Long rows of a CSR, whose first columns hold many nonzeros, in tiles: the product, and the cutting.
 
 constexpr int64_t BLOCK_ROWS = 512;  // at most, which share the rows of X of a tile
 constexpr int64_t BLOCKS_A_THREAD = 16;
@@ -192,9 +192,14 @@ void multiply_tiles(const Array<int64_t>& blocks, const Array<uint8_t>& counts, 
     });
 }
 
-// (blocks, counts, indices, weights, nonzeros of each row that are in tiles): rows of a list in blocks, each with
-// tiles from column 0 on, up to the first in which a row has less than `least` nonzeros on average, or a column less
-// than `uses`: blocks are the lower the more threads share the rows. Columns must rise within a row.
+// Cut the rows of a list into blocks, and each block into tiles of columns, from column 0 on:
+//
+//     rows 0-2 | tile 0 | tile 1 | tile 2 |  rest, multiplied row by row
+//     rows 3-5 | tile 0 |  rest
+//
+// The tiles of a block end before the first in which a row has less than `least` nonzeros on average, or a column less
+// than `uses`. More threads make lower blocks. Columns must rise within a row.
+// Return (blocks, counts, indices, weights, nonzeros of each row that are in tiles).
 template <class I, class T>
 nb::tuple cut_tiles(const Array<int64_t>& indptr, const Array<I>& indices, const Given& weights,
                     const Array<int64_t>& rows, int64_t m, int64_t least, int64_t uses, int threads) {
@@ -285,7 +290,7 @@ nb::tuple cut_tiles(const Array<int64_t>& indptr, const Array<I>& indices, const
     return nb::make_tuple(table, counts, within, weight ? kept.object() : nb::none(), taken);
 }
 
-// Raises where rows do not lie at [begin, end) of the indices, or these are not of 0 to m - 1.
+// Raises unless each row is at [begin, end) of the indices and these are 0 to m - 1.
 template <class I>
 void check_pieces(const Array<int64_t>& begins, const Array<int64_t>& ends, const Array<I>& indices, int64_t m) {
     require(begins.ndim() == 1 && ends.ndim() == 1 && begins.size() == ends.size(), "as many begins as ends");
@@ -296,7 +301,7 @@ void check_pieces(const Array<int64_t>& begins, const Array<int64_t>& ends, cons
     require(is_in_range, "an index is out of range");
 }
 
-// Nonzeros of each column in rows that lie at [begin, end) of the indices.
+// Nonzeros of each column in the rows that are at [begin, end) of the indices.
 template <class I>
 Array<int64_t> count_columns(const Array<int64_t>& begins, const Array<int64_t>& ends, const Array<I>& indices,
                              int64_t m) {

@@ -42,7 +42,8 @@ class Reads {
     int32_t part_ = -1;
 };
 
-// The nodes that up to 64 parts hold: bit p of a node for part first + p. A hop adds the columns of all rows held.
+// The nodes that up to 64 parts hold: bit p of a node is set if part first + p holds it. A hop adds the columns of all
+// held rows.
 class Reach {
   public:
     Reach(const int32_t* owner, int64_t n, int32_t first) : before_(n), after_(n) {

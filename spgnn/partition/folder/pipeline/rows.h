@@ -11,8 +11,8 @@ using stream::Large;
 
 enum Use { UNDIRECTED, DIRECTED, REVERSED };
 
-// f(row, column) for the nonzeros A[row, column] that the edges give: u -> v is A[u, v], A[v, u] or both; a self-loop
-// one.
+// f(row, column) for the nonzeros A[row, column] of the edges: u -> v is A[u, v], A[v, u] or both; a self-loop is one
+// nonzero.
 template <class Index, class F>
 void each_entry(const Edges<Index>& edges, Use use, F f) {
     if (use == UNDIRECTED) {
@@ -46,8 +46,8 @@ class RowCounts : public stream::Degrees {
     Use use_;
 };
 
-// Entries in the order of their buckets: those with rank bounds[b] to bounds[b + 1] - 1. Ranks number the rows part by
-// part.
+// Entries sorted into buckets: bucket b has the rows of rank bounds[b] to bounds[b + 1] - 1. Ranks number the rows part
+// by part.
 class Spill {
   public:
     Spill(const uint32_t* rank, int64_t n, std::vector<int64_t> bounds, Use use, int64_t capacity)

@@ -15,8 +15,8 @@
 
 namespace spgnn {
 
-// The offers to a vertex of `units` work: part p is worth score[p] - price over[p] + t noise[p] and has room for
-// room[p] units.
+// The offers of all parts to a vertex of `units` work. Part p is worth score[p] - price * over[p] + t * noise[p], and
+// has room for room[p] units.
 struct Bids {
     const float *over, *noise;
     const int32_t* room;
@@ -55,7 +55,7 @@ namespace avx512 {
 #pragma GCC pop_options
 #endif
 
-// The scores of the parts that v's nets touch, and if all, of MOST others; other entries are meaningless.
+// The scores of the parts that v's nets touch; if `all`, of up to MOST other parts too. Other entries are undefined.
 struct Scores {
     std::vector<float> score;
     std::vector<int32_t> parts;

@@ -226,8 +226,8 @@ class Coarsener {
 
     static constexpr size_t BINS = 32;
 
-    // Return the net with the owner, kind and readers of the new one, or NONE. The new one's readers are the
-    // vertices u with seen[u] == stamp; they are at the end of coarse.pins, from `first` on.
+    // Return an earlier net with the same owner, kind and readers as the new one, or NONE. The readers of the new one
+    // are the pins from `first` on, the vertices u with seen[u] == stamp.
     static int32_t find_twin(const Level& coarse, const std::vector<std::pair<uint64_t, int32_t>>& bin, uint64_t hash,
                              uint8_t kind, size_t first, const std::vector<int32_t>& seen, int32_t stamp) {
         for (auto [other_hash, other] : bin) {

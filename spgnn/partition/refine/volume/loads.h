@@ -1,4 +1,4 @@
-// Work, sent and received rows of each part, and the price of a row that follows from them. No Python here.
+// Work, sent rows and received rows of each part; from them the price of a row. No Python here.
 
 #pragma once
 
@@ -6,8 +6,8 @@
 
 namespace spgnn {
 
-// What a row costs: pair (owner in part q, reader in part p) of a net of kind t costs weight x
-// (by_owner[t][q] + by_reader[t][p]). Both are padded to multiples of 64 floats.
+// Prices of rows. A net of kind t with its owner in part q and a reader in part p costs
+// weight * (by_owner[t][q] + by_reader[t][p]). Both arrays are padded to multiples of 64 floats.
 struct Prices {
     std::vector<float> by_owner[2], by_reader[2];
     bool readers = false;  // by_reader is not zero
@@ -85,8 +85,8 @@ class Loads {
                 mu[q] = std::exp(
                     std::clamp(sum_[side][q] + pressure_.proportional * std::max(0.0, excess(side, q)), -3.0, 3.0));
             }
-            // The mean of the cheaper nine tenths is 1: otherwise a few senders far above all others would make
-            // the rest cheaper than the noise.
+            // The cheapest nine tenths have mean 1. With the mean over all, a few very expensive senders would make all
+            // others cheaper than the noise.
             std::vector<double> sorted(mu);
             std::sort(sorted.begin(), sorted.end());
             const int most = std::max(1, k_ * 9 / 10);

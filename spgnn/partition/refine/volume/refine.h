@@ -96,7 +96,7 @@ class Refiner {
         }
         for (int round = 0; round < 8 && evict(false); ++round) {
         }
-        while (evict(true)) {  // ends, as each move makes the heavier of two parts lighter
+        while (evict(true)) {  // terminates: each move makes the heavier of two parts lighter
         }
     }
 

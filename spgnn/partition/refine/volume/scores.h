@@ -36,7 +36,7 @@ static inline Lanes add_where(Lanes sum, Lanes value, uint64_t bits) {
 #endif
 }
 
-// score[x] = what v in part x saves against rows of all its nets for x alone; returns the parts that its nets touch.
+// score[x] = rows that are saved if v is in part x, of the rows of all of its nets. Returns the parts that they touch.
 template <int PARTS, bool READERS>
 static inline uint64_t scores_of(const Level& level, const Masks::Net* nets, const Prices& prices, int32_t v, int a,
                                  float* score) {

@@ -90,7 +90,7 @@ static inline __attribute__((always_inline)) void fill_mask(Heads<KT> h, const E
     } else {
         for (int64_t e = 0; e < n; ++e) {
             const uint64_t bits = hash(e);
-            asm("" ::: "memory");  // in vectors it would be slower
+            asm("" ::: "memory");  // stops vectorisation, which is slower here
             for (int64_t k = 0; k < h.K(); ++k)
                 mask[e * h.stride() + k] =
                     drop_bits(uint32_t(bits), uint32_t(bits >> 32), uint32_t(k)) >= threshold ? scale : T(0);

@@ -94,7 +94,7 @@ __attribute__((noinline)) static void gemm_tile(const Gemm<T>& g, const T* w, in
         }
 #pragma GCC unroll 8
         for (int b = 0; b < (R + 2) / 3; ++b) row[b] += 4;
-        if (R > 1) {  // the rows of the tile below, which the processor does not foresee
+        if (R > 1) {  // the rows of the tile below, which the processor does not prefetch itself
             __builtin_prefetch(next);
             __builtin_prefetch(next + 2 * R);
             next += 4 * R;

@@ -112,7 +112,7 @@ static inline __attribute__((always_inline)) typename V::reg plus(typename V::re
     x *= w;
     if constexpr (NV == 1) {
 #if defined(__x86_64__)
-        asm("" : "+v"(x));  // what the compiler cannot see it does not fuse
+        asm("" : "+v"(x));  // the compiler does not fuse across this
 #elif defined(__aarch64__)
         asm("" : "+w"(x));
 #endif

@@ -1,7 +1,7 @@
 // Y = A X (+ Y) (+ add) (+ bias) (then ReLU), A in CSR, X and Y row-major: one tile of columns of one row.
 //
-// A sum begins with what is there already and takes the nonzeros one by one, in the order of A: a product in
-// several passes, or tiles.h, gives the same bits.
+// A sum begins with the entry of Y and adds the nonzeros one by one in the order of A. So a product in several passes,
+// or in the tiles of tiles.h, is bitwise identical.
 #pragma once
 
 #include "lanes.h"
@@ -13,26 +13,25 @@ namespace spgnn::SPGNN_SET {
 // 4).
 static constexpr int64_t AHEAD_BYTES = 12 << 10, AHEAD_MOST = 128;
 
-// Nonzeros that indices and weights are asked for ahead of X: among so many other reads the processor does not see that
-// these run in order, and waits for each line of them. 1.2 to 1.4 times as fast on R-MAT. Rows of Y likewise, as many
-// rows before they are written, but for narrow ones in order. What lies beyond the end of an array is asked for to no
-// effect.
+// Distance, in nonzeros, by which indices and weights are prefetched. They are read in order, but between so many other
+// reads the processor does not detect that: 1.2 to 1.4 times as fast on R-MAT. Rows of Y are prefetched too, as many
+// rows before they are written, unless they are narrow and in order. A prefetch beyond the end of an array is harmless.
 static constexpr int64_t STREAM_AHEAD = 512, ROWS_AHEAD = 4;
 
-// Nonzeros of a row from which they are taken in blocks: of a shorter one the processor foresees the end, unless it has
-// two.
+// Rows of at least this many nonzeros are computed in blocks. The processor predicts the end of a shorter row, unless
+// it has two nonzeros.
 static constexpr int64_t LONG_ROW = 32;
 
 // Columns [from, from + (NV - 1) lanes] of rows [begin, end) and, as the last vector, the lanes that start
-// at from + to_last. Not inlined: each tile has the registers to itself, whatever stands around it.
+// at from + to_last. Not inlined: each tile has the registers to itself, independent of its callers.
 template <class V, int NV, bool WEIGHTED, class SX, class SY>
 __attribute__((noinline)) static void sum_tile(const Product<SX, SY>& p, int64_t begin, int64_t end, int64_t from,
                                                int64_t to_last) {
     typedef Product<SX, SY> P;
-    constexpr int BLOCK =
-        NV == 1   ? 8
-        : NV <= 4 ? 4
-                  : 1;  // nonzeros between two looks at what is to be asked for: narrow rows are short of instructions
+    constexpr int BLOCK = NV == 1 ? 8
+                          : NV <= 4
+                              ? 4
+                              : 1;  // nonzeros between two rounds of prefetches: narrow rows have few instructions
     constexpr int64_t SIZE = sizeof(typename P::Source), BYTES = NV * V::count * SIZE,
                       AHEAD = std::min(AHEAD_MOST, AHEAD_BYTES / BYTES);
     const int64_t* __restrict indptr = p.indptr, foreseen = p.nnz - AHEAD;

@@ -6,7 +6,7 @@
 
 namespace spgnn::SPGNN_SET {
 
-// Nonzeros that are asked for ahead: tiles are read in order, but the processor does not see that.
+// Nonzeros that are prefetched: tiles are read in order, but the processor does not detect that.
 static constexpr int64_t TILES_AHEAD = 256;
 
 // Columns [col, col + (NV - 1) lanes] of blocks [begin, end) and, as the last vector, the lanes that start at col +

@@ -137,7 +137,7 @@ def complete(_, param: click.Parameter, incomplete: str) -> list[CompletionItem]
     kinds = [kind for kind, metavars in FILES.items() if set(re.findall(r"\w+", str(param.metavar))) & metavars][:1]
     known = NAMES.get(param.name, ())
     if param.name in ("graph", "src"):
-        from ..data.source import BUILT_IN as known
+        from ..data.load import BUILT_IN as known
     elif param.name == "machine":
         from ..cost.machines import machine_names
 

@@ -5,10 +5,9 @@ from .arrays import from_coo, from_dgl, from_networkx, from_pyg, from_scipy
 from .convert import check, convert, report
 from .formats import detect_format, known_formats, read_graph, reader
 from .gallery import GALLERY, generate
-from .load import load_graph
+from .load import BUILT_IN, File, Named, is_built_in, load_graph, resolve
 from .native import load_native
 from .save import save_graph
-from .source import BUILT_IN, File, Named, is_built_in, resolve
 from .tables import from_pandas
 from .wordnet import load_wordnet
 

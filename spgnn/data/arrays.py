@@ -5,7 +5,7 @@ Shapes: N nodes, E edges, F features, C classes, S splits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,12 +24,11 @@ DGL_EDGE_KEYS = ("feat", "features", "edge_attr", "attr")
 
 def from_coo(src, dst, n_nodes: int | None = None, weights=None, **fields) -> Graph:
     """Return the Graph of the edges src[e] -> dst[e], see `graph_from_coo`; torch tensors are accepted too."""
-    return graph_from_coo(
-        as_array(src), as_array(dst), n_nodes, None if weights is None else as_array(weights), **fields
-    )
+    weights = None if weights is None else as_array(weights)
+    return graph_from_coo(as_array(src), as_array(dst), n_nodes, weights, **fields)
 
 
-def from_scipy(A, duplicates: Duplicates = "auto", **fields) -> Graph:
+def from_scipy(A: sp.sparray | sp.spmatrix, duplicates: Duplicates = "auto", **fields) -> Graph:
     """Return the Graph whose adjacency is A, (N, N) of any sparse format; duplicates are summed, as scipy does.
 
     Args:   duplicates: see `graph_from_coo`; fields: X, y, split, name, meta, ids, classes.
@@ -120,7 +119,7 @@ def from_pyg(data, duplicates: Duplicates = "auto", **fields) -> Graph:
         "name": "pyg",
         "meta": {"edges": "in"} | fields.pop("meta", {}),
     } | ({} if y is None else _labels(as_array(y)))
-    n = len(read["X"]) if n is None and X is not None else n
+    n = X.shape[0] if n is None and X is not None else n
     return graph_from_coo(src, dst, n, weights, duplicates, **(read | fields))
 
 
@@ -179,11 +178,11 @@ def from_object(source, duplicates: Duplicates = "auto") -> Graph:
         if source.shape[0] != 2 and source.shape[1] == 2:
             raise InputError(f"got edges of shape {source.shape}; expected (2, E), sources and targets: see edges.T")
         if source.shape[0] == 2:
-            return graph_from_coo(*source, duplicates=duplicates)
+            return graph_from_coo(source[0], source[1], duplicates=duplicates)
     if isinstance(source, (tuple, list)):
         _check_not_pairs(source)
         if len(source) == 2:
-            return graph_from_coo(*map(as_array, source), duplicates=duplicates)
+            return graph_from_coo(as_array(source[0]), as_array(source[1]), duplicates=duplicates)
         if len(source) == 3:
             raise InputError(
                 "got a sequence of 3; expected (src, dst); weights: spgnn.graph_from_coo(src, dst, weights=w)"
@@ -253,7 +252,7 @@ def split_of_masks(masks: dict[str, np.ndarray]) -> np.ndarray | None:
     return split
 
 
-def _check_indices(A) -> None:
+def _check_indices(A: sp.sparray | sp.spmatrix) -> None:
     if A.format in ("csr", "csc", "bsr"):
         indptr, ids, n = A.indptr, A.indices, A.shape[0]
         if len(indptr) < 1 or indptr[0] != 0 or indptr[-1] != len(ids) or np.any(indptr[1:] < indptr[:-1]):
@@ -318,13 +317,13 @@ def _edge_attribute(G, names: Sequence[str]) -> np.ndarray:
     return np.concatenate(columns, axis=1)
 
 
-def _stored(frame, key: str, where: str):
+def _stored(frame: Mapping, key: str, where: str) -> Any:
     if key not in frame:
         raise GraphError(f"{where} has no {key!r}; it has {', '.join(map(str, frame.keys())) or 'nothing'}")
     return frame[key]
 
 
-def _from_adj_t(adj_t):
+def _from_adj_t(adj_t) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Return src, dst, weights of the transposed adjacency: a torch_sparse SparseTensor or a sparse torch tensor."""
     if hasattr(adj_t, "sparse_sizes"):
         dst, src, weights = adj_t.coo()

@@ -16,8 +16,8 @@ from ..config import TableConfig, has_checkpoint
 from ..errors import FormatError, InputError, ResourceError, UsageError, is_out_of_memory, nearest
 from ..graph import Graph
 from .foreign import foreign
+from .readers.text import Progress
 
-Progress = Callable[[int, int], None] | None  # called with (done_bytes, total_bytes)
 Read = Callable[..., Graph]  # (path, progress, **options)
 Detect = Callable[[Path], bool]
 DEFAULTS = TableConfig()

@@ -1,10 +1,15 @@
-"""load_graph: a built-in name, a path, or an object in memory, to a Graph."""
+"""load_graph: a built-in name, a path, or an object in memory, to a Graph; resolve: what a name or path is.
+
+Shapes: N nodes, F features, S splits.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,15 +18,23 @@ from ..config import TableConfig, build
 from ..errors import FormatError, GraphError, InputError, UsageError, check_keywords
 from ..graph import Graph, graph_from_coo, lacks_node_0
 from .arrays import as_array, from_object
-from .formats import Progress
+from .formats import DEFAULTS, Progress, detect_format, known_formats, read_graph
+from .gallery import GALLERY, generate
+from .readers import graphsaint
 from .readers.frames import is_table, read_frame
-from .readers.make_graph import as_float, named_labels, split_of_array
-from .readers.npz import NPY, is_zip, read_npy
-from .readers.scipy_npz import read_csr_features
-from .readers.text import peek
-from .source import File, Named, is_built_in, resolve
-from .split_lists import is_lists, split_of_lists
-from .tables import APART, NodeTable, combined, id_column, known_columns, split_of_words
+from .readers.make_graph import as_float, named_labels, split_of, split_of_array
+from .readers.npz import NPY, is_zip, open_npz, read_npy
+from .readers.npz_graphs import read_csr_features
+from .readers.text import peek, read_json
+from .tables import APART, ROLES, NodeTable, combined, id_column, known_columns, split_of_words
+from .wordnet import load_wordnet
+
+if TYPE_CHECKING:
+    from pyarrow import Table
+
+BUILT_IN = ("wordnet", *GALLERY)
+PARTS_OF_SPLIT = ROLES | graphsaint.ROLES
+ENDINGS_OF_PARTS = ("_mask", "_idx", "_nodes", "_index")
 
 
 def load_graph(
@@ -70,7 +83,7 @@ def load_graph(
         edges_E2 = as_array(list(pairs) or np.zeros((0, 2), np.int64))
         if edges_E2.ndim != 2 or edges_E2.shape[1] != 2:
             raise InputError(f"pairs have shape {edges_E2.shape}; expected (E, 2)")
-        graph = graph_from_coo(*edges_E2.T, duplicates=wanted.duplicates)
+        graph = graph_from_coo(edges_E2[:, 0], edges_E2[:, 1], duplicates=wanted.duplicates)
     else:
         graph = from_object(source, wanted.duplicates)
     given = {"labels": labels, "split": split, "features": features}  # features last: their gaps can be filled
@@ -83,7 +96,7 @@ def load_graph(
     return combined(graph, wanted)
 
 
-def _table(value) -> tuple[Path, list[str]] | None:
+def _table(value: object) -> tuple[Path, list[str]] | None:
     """Return (path, columns) of FILE or FILE:COLUMN,COLUMN where FILE is a table; None for anything else."""
     if not isinstance(value, (str, Path)):
         return None
@@ -125,14 +138,14 @@ def _with_table(graph: Graph, what: str, path: Path, given: list[str], wanted: T
     return replace(graph, meta=graph.meta | {"unread": graph.meta.get("unread", []) + left}) if left else graph
 
 
-def _with_ids(frame, graph: Graph, path: Path):
+def _with_ids(frame: Table, graph: Graph, path: Path) -> Table:
     """Return a table of one column, a line per node, with the ids of the nodes before it."""
     if frame.num_rows != graph.n_nodes:
         raise FormatError(f"{path}: has {frame.num_rows} lines without ids; {graph.name} has {graph.n_nodes} nodes")
     return frame.add_column(0, "id", [np.arange(graph.n_nodes) if graph.ids is None else graph.ids.tolist()])
 
 
-def _part(what: str, value, graph: Graph) -> dict[str, Any]:
+def _part(what: str, value: object, graph: Graph) -> dict[str, Any]:
     """Return the fields of Graph of features, labels or a split, checked; the message of an error names the file."""
     if what == "features" and isinstance(value, str) and value in MADE:
         return {"X": MADE[value](graph)}
@@ -150,7 +163,7 @@ def _part(what: str, value, graph: Graph) -> dict[str, Any]:
         why = f", and {why} see --relabel of `spgnn convert`" if rows.shape[0] == named < n else ""
         raise FormatError(f"{where}: shape {rows.shape}, expected {expected}: {graph.name} has {n} nodes{why}")
     if what == "features":
-        fields = {"X": rows if sp.issparse(rows) else as_float(rows)}
+        fields: dict[str, Any] = {"X": rows if sp.issparse(rows) else as_float(rows)}
     elif what == "labels":
         fields = named_labels(where, rows)
         if graph.classes is not None and "classes" not in fields:
@@ -171,14 +184,14 @@ def _degree(graph: Graph) -> np.ndarray:
     return (np.diff(both.indptr) - both.diagonal()).astype(np.float32)[:, None]
 
 
-MADE = {
+MADE: dict[str, Callable[[Graph], np.ndarray | sp.csr_array]] = {
     "degree": _degree,
     "ones": lambda graph: np.ones((graph.n_nodes, 1), np.float32),
     "identity": lambda graph: sp.csr_array(sp.eye_array(graph.n_nodes, dtype=np.float32, format="csr")),
 }
 
 
-def _opened(what: str, value) -> tuple[str, Any]:
+def _opened(what: str, value: object) -> tuple[str, np.ndarray | sp.csr_array]:
     """Return (name for messages, array or CSR) of a path or of an array."""
     if not isinstance(value, (str, Path)):
         try:
@@ -200,8 +213,109 @@ def _opened(what: str, value) -> tuple[str, Any]:
     return str(path), array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
-def _numbers(where: str, array, or_text: bool):
+def _numbers(where: str, array: np.ndarray | sp.csr_array, or_text: bool) -> np.ndarray | sp.csr_array:
     """Return an array or CSR of real numbers, or of text. Raises: FormatError for other types."""
     if array.dtype.kind not in ("biufUOT" if or_text else "biuf"):
         raise FormatError(f"{where}: holds {array.dtype}; expected numbers")
     return array
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A built-in graph: wordnet, or a generated one such as rmat:scale=10,degree=16,seed=0."""
+
+    spec: str
+
+    def read(self, progress: Progress = None, options: TableConfig = DEFAULTS) -> Graph:
+        graph = load_wordnet() if self.spec == "wordnet" else generate(self.spec)
+        return replace(graph, meta=graph.meta | {"source": self.spec, "format": "built-in"})
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file, a folder, or the common prefix of Planetoid's files, and the name of its format."""
+
+    path: Path
+    format: str
+
+    def read(self, progress: Progress = None, options: TableConfig = DEFAULTS) -> Graph:
+        graph = read_graph(self.path, self.format, progress, options)
+        return replace(graph, meta={"source": self.path.name, "format": self.format} | graph.meta)
+
+
+def resolve(source: str | Path, format: str | None = None) -> Named | File:
+    """Return what a name or path is; with a format it is a path. Reads no more than detecting the format takes.
+
+    Raises: InputError for a name or path that does not exist; FormatError where the format is not clear.
+    """
+    if format is None and is_built_in(source):
+        return Named(source)
+    path = Path(source)
+    try:
+        str(source).encode()
+    except UnicodeEncodeError:  # no config.toml could hold it
+        raise InputError(f"{source!r}: the name is not valid UTF-8; rename the file") from None
+    if format is not None:
+        return File(path, format)
+    if not path.exists() and not any(known.detect(path) for known in known_formats().values()):
+        raise InputError(f"{source}: no such file or folder, and no built-in graph{_suggest(path)}")
+    return File(path, detect_format(path))
+
+
+def is_built_in(source: object) -> TypeGuard[str]:
+    """source is "wordnet" or the spec of a generated graph, not a path."""
+    return isinstance(source, str) and source.partition(":")[0] in BUILT_IN
+
+
+def _suggest(path: Path) -> str:
+    """Return how a message about a missing file ends: with names like it, or what is expected."""
+    near = path.parent if path.parent.is_dir() else Path()
+    names = list(BUILT_IN) if path.parent == Path() else []
+    names += [entry.name for entry in near.iterdir() if not entry.name.startswith(".")]
+    match = difflib.get_close_matches(path.name, names, n=3, cutoff=0.6)
+    if match:
+        return f"; did you mean {' or '.join(repr(name) for name in match)}?"
+    return f"; expected a path or one of: {', '.join(BUILT_IN)}"
+
+
+def is_lists(value: object) -> TypeGuard[str | Path | Mapping]:
+    """Whether a split is a dict, or a file of lists: .npz or .json."""
+    if isinstance(value, (str, Path)):
+        path = Path(value)
+        return path.is_file() and (path.suffix.lower() == ".json" or is_zip(path))
+    return isinstance(value, Mapping)
+
+
+def split_of_lists(value: str | Path | Mapping, n_nodes: int) -> np.ndarray:
+    """Return the split (N,) int8 of node ids, or of masks (N,) bool, of each role; other nodes are in none."""
+    where, lists = ("split", value) if isinstance(value, Mapping) else (str(value), _read_lists(Path(value)))
+    expected = "expected train, val and test, each a list of node ids or a mask"
+    if not isinstance(lists, Mapping) or not lists:
+        raise FormatError(f"{where}: is no object of lists; {expected}")
+    nodes_by_role = {}
+    for name, values in lists.items():
+        role = PARTS_OF_SPLIT.get(
+            next((str(name).removesuffix(e) for e in ENDINGS_OF_PARTS if str(name).endswith(e)), str(name))
+        )
+        if role is None or role in nodes_by_role:
+            raise FormatError(f"{where}: {name!r} is no part of a split, or there twice; {expected}")
+        nodes_by_role[role] = _nodes(f"{where}: {name}", values, n_nodes)
+    return split_of(where, n_nodes, nodes_by_role)
+
+
+def _read_lists(path: Path) -> Any:
+    """Return what a .json or .npz holds."""
+    if path.suffix.lower() == ".json":
+        return read_json(path)
+    with open_npz(path) as archive:
+        return {name: archive[name] for name in archive.names}
+
+
+def _nodes(where: str, values: Any, n_nodes: int) -> np.ndarray:
+    """Return node ids, (k,) int64, of a list of them or of a mask."""
+    array = as_array(values) if len(values) else np.zeros(0, np.int64)
+    if array.dtype.kind in "biu" and array.shape == (n_nodes,) and n_nodes > 2 and np.isin(array, (0, 1)).all():
+        return np.flatnonzero(array)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise FormatError(f"{where}: is {array.dtype} of shape {array.shape}; expected ids, or a mask ({n_nodes},)")
+    return array.astype(np.int64)

@@ -140,7 +140,7 @@ def _map(path: Path, name: str, entry: dict) -> np.ndarray:
     return array
 
 
-def _features(path: Path, arrays: dict, n: int, n_features: int):
+def _features(path: Path, arrays: dict[str, np.ndarray], n: int, n_features: int) -> np.ndarray | sp.csr_array | None:
     if "features_data" in arrays:
         data, indices, indptr = (arrays[f"features_{part}"] for part in ("data", "indices", "indptr"))
         _expect(path, "features_indptr", indptr.shape, (n + 1,), f"n = {n}")
@@ -152,7 +152,9 @@ def _features(path: Path, arrays: dict, n: int, n_features: int):
     return X
 
 
-def _csr(path: Path, data, indices, indptr, shape, what: str) -> sp.csr_array:
+def _csr(
+    path: Path, data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int], what: str
+) -> sp.csr_array:
     # scipy's constructor looks at indptr[0] and indptr[-1] only; Graph checks the indices before any product.
     if indptr[0] != 0 or indptr[-1] != len(indices) or np.any(indptr[1:] < indptr[:-1]):
         raise FormatError(f"{path}: {what}: indptr must rise from 0 to {len(indices)}, got {indptr[0]} to {indptr[-1]}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -69,10 +70,10 @@ class _File:
         self.sha = hashlib.sha256()
         self.size_bytes = 0
 
-    def __enter__(self):
+    def __enter__(self) -> _File:
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *error) -> None:
         with self.stream as stream:
             stream.flush()
             os.fsync(stream.fileno())
@@ -92,7 +93,7 @@ class _File:
         return {"bytes": self.size_bytes, "dtype": array.dtype.str, "shape": list(array.shape), "sha256": digest}
 
 
-def _chunks(array: np.ndarray):
+def _chunks(array: np.ndarray) -> Iterator[bytes]:
     rows = max(1, CHUNK_BYTES * len(array) // max(1, array.nbytes))
     for start in range(0, len(array), rows):
         yield array[start : start + rows].tobytes()
@@ -103,7 +104,7 @@ def _arrays(graph: Graph) -> dict[str, np.ndarray]:
     arrays = {"indptr": A.indptr.astype(np.int64, copy=False), "indices": _narrow(A.indices, A.shape[1])}
     if np.any(A.data != 1):
         arrays["weights"] = A.data if A.data.dtype in (np.float32, np.float64) else A.data.astype(np.float32)
-    if sp.issparse(X):
+    if isinstance(X, sp.csr_array):
         arrays |= zip(SPARSE_X, (X.indptr.astype(np.int64, copy=False), _narrow(X.indices, X.shape[1]), X.data))
     elif X is not None:
         arrays["features"] = X
@@ -131,14 +132,12 @@ def _manifest(graph: Graph) -> dict:
         "task": graph.task,
         "directed": not graph.is_symmetric,
         "edges": graph.edges,
-        "meta": {
-            key: value for key, value in graph.meta.items() if key not in ("unread", "title")
-        },  # said when it was read
+        "meta": {key: value for key, value in graph.meta.items() if key not in ("unread", "title")},  # of its file
         "files": {},
     } | ({} if graph.classes is None else {"classes": graph.classes})
 
 
-def _plain(value):
+def _plain(value: object) -> object:
     if isinstance(value, (np.generic, np.ndarray)):
         return value.tolist()
     if isinstance(value, Path):

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,6 +23,10 @@ from .readers.frames import arrow
 from .readers.heads import IDS, SOURCE_NAMES, TARGET_NAMES, edge_columns, is_number_text
 from .readers.make_graph import check_node_count, named_labels, roles_of, split_of_array
 
+if TYPE_CHECKING:
+    from pyarrow import ChunkedArray, Table
+
+Coded = tuple[np.ndarray, np.ndarray]  # (codes (m,), ids (k,) int64 or str objects)
 ID_NAMES = ("id", "node", "node_id", "nodeid", "name")
 MASKS = ("train_mask", "val_mask", "test_mask")
 KNOWN = {"labels": ("label", "labels", "class", "classes", "y", "target"), "split": ("split", "role", "fold", *MASKS)}
@@ -68,27 +73,31 @@ def from_pandas(
     return combined(graph, wanted)
 
 
-def fields_of_table(where, frame, names: list[str], used: list[str], wanted: TableConfig) -> dict[str, Any]:
+def fields_of_table(
+    where: Path | str, frame: Table, names: list[str], used: list[str], wanted: TableConfig
+) -> dict[str, Any]:
     """Return what a table of edges has beside its ends and weights: attributes of edges, and the names of unread columns.
 
     Args: names  of its columns, of which frame has those that are used and those of --edge-features.
     """
     extra = [names[place] for place in places_of_columns(str(where), names, wanted)]
     unread = [name for name in names if name not in (*used, *extra)]
-    fields = (
-        attributes_of_file(wanted)
-        if not extra
-        else attributes_of_columns(where, number_columns(where, {name: frame.column(name) for name in extra}), wanted)
-    )
+    if extra:
+        values = number_columns(where, {name: frame.column(name) for name in extra})
+        fields = attributes_of_columns(where, values, wanted)
+    else:
+        fields = attributes_of_file(wanted)
     return fields | {"meta": ({"unread": unread} if unread else {}) | fields.get("meta", {})}
 
 
-def number_columns(where, columns: dict) -> dict[str, np.ndarray]:
+def number_columns(where: Path | str, columns: dict[str, ChunkedArray]) -> dict[str, np.ndarray]:
     """Return pyarrow columns as arrays of numbers, NaN where one is missing; FormatError for text."""
     return {name: _numbers(column, f"{where}: column {name!r}") for name, column in columns.items()}
 
 
-def graph_of_columns(where, columns, wanted: TableConfig, nodes=None, **fields) -> Graph:
+def graph_of_columns(
+    where: Path | str, columns: list[ChunkedArray], wanted: TableConfig, nodes: NodeTable | str | None = None, **fields
+) -> Graph:
     """Return the Graph of pyarrow columns source, target and perhaps weight.
 
     Args: nodes  a NodeTable, whose rows are the nodes; "text": ids that are text are numbered; None: if --relabel says so.
@@ -103,10 +112,18 @@ def graph_of_columns(where, columns, wanted: TableConfig, nodes=None, **fields) 
     if nodes == "text" and any(values.dtype.kind == "O" for _, values in ends):
         wanted = replace(wanted, relabel=True)
     ids = nodes.ids if isinstance(nodes, NodeTable) else None
-    return edge_graph(where, *ends, weights, wanted, ids, **fields)
+    return edge_graph(where, ends[0], ends[1], weights, wanted, ids, **fields)
 
 
-def edge_graph(where, source, target, weights, wanted: TableConfig, ids=None, **fields) -> Graph:
+def edge_graph(
+    where: Path | str,
+    source: Coded,
+    target: Coded,
+    weights: np.ndarray | None,
+    wanted: TableConfig,
+    ids: np.ndarray | None,
+    **fields,
+) -> Graph:
     """Return the Graph of edges between coded ids: (codes, values) of source and of target.
 
     Args: ids  of the nodes in their order, which all ids have to be; None: with relabel all ids in order, else numbers.
@@ -152,7 +169,7 @@ class NodeTable:
     Raises: FormatError where ids are missing, or there more than once.
     """
 
-    def __init__(self, table, where: str, wanted: TableConfig):
+    def __init__(self, table: Table, where: str, wanted: TableConfig):
         self.table, self.where, self.wanted, self.names = table, where, wanted, table.column_names
         if wanted.id and wanted.id not in self.names:
             raise FormatError(f"{where}: no column {wanted.id!r} (--id){nearest(wanted.id, self.names)}")
@@ -205,9 +222,9 @@ class NodeTable:
             y = [_numbers(column, f"{self.where}: column {name!r}") for name, column in picked.items()]
             y = np.stack(y, axis=1).astype(np.float64)
             is_number = not np.isin(y[~np.isnan(y)], (0, 1)).all()
-            return replace(graph, y=y if is_number else np.nan_to_num(y).astype(np.int64), classes=columns)
+            return replace(graph, y=y if is_number else np.nan_to_num(y).astype(np.int64), classes=tuple(columns))
         fields = _labels(f"{self.where}: column {columns[0]!r}", picked[columns[0]])
-        return replace(graph, **{"classes": None} | fields)
+        return replace(graph, y=fields["y"], classes=fields.get("classes"))
 
     def _features(self, picked: dict, row_N: np.ndarray) -> np.ndarray:
         """Return X (N, F): numbers as they are, True as 1, text as a feature for each value."""
@@ -237,7 +254,7 @@ class NodeTable:
         mean = values[~lost].mean() if self.wanted.missing == "mean" and not lost.all() else 0.0
         return np.where(lost, mean, values)
 
-    def _one_hot(self, where: str, column) -> list[np.ndarray]:
+    def _one_hot(self, where: str, column: ChunkedArray) -> list[np.ndarray]:
         text = _texts(column)
         lost = text == ""
         if lost.any() and self.wanted.missing != "zero":
@@ -274,7 +291,7 @@ def id_column(names: Sequence[str], wanted: TableConfig) -> str:
     return wanted.id or next((name for name in names if name.lower() in ID_NAMES), names[0])
 
 
-def coded(column, where: str) -> tuple[np.ndarray, np.ndarray]:
+def coded(column: ChunkedArray, where: str) -> Coded:
     """Return (codes (m,), ids (k,) int64 or str objects) of a pyarrow column, each id once; FormatError where one is missing."""
     if column.type.num_fields:  # a list, or a struct
         raise FormatError(f"{where}: ids are {column.type}; expected one number or text in a row")
@@ -337,7 +354,7 @@ def _with_ids(graph: Graph, values: np.ndarray, where: str) -> tuple[Graph, np.n
     return replace(graph, A=sp.csr_array((A.data, A.indices, indptr), shape=(n, n)), **fields), places_of(ids, values)
 
 
-def _longer(old, n: int, what: str, where: str):
+def _longer(old: np.ndarray, n: int, what: str, where: str) -> np.ndarray:
     """Return labels or a split with more nodes that have none."""
     is_number = old.dtype.kind == "f"
     if what == "X" or (old.ndim == 2 and what == "y" and not is_number):
@@ -348,7 +365,7 @@ def _longer(old, n: int, what: str, where: str):
     return np.concatenate([old, more])
 
 
-def _as_table(frame, where: str, of_index: tuple[str, ...]):
+def _as_table(frame, where: str, of_index: tuple[str, ...]) -> Table:
     """Return a table of pandas, polars or pyarrow as a pyarrow Table, with the levels of its index that have such a name."""
     pyarrow = arrow(where)
     try:
@@ -364,26 +381,25 @@ def _as_table(frame, where: str, of_index: tuple[str, ...]):
     raise InputError(f"{where}: got a {type(frame).__name__}; expected a table of pandas, polars or pyarrow")
 
 
-def _is_number(column) -> bool:
+def _is_number(column: ChunkedArray) -> bool:
     from pyarrow import types
 
-    return any(
-        is_kind(column.type) for is_kind in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
-    )
+    kinds = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
+    return any(is_kind(column.type) for is_kind in kinds)
 
 
-def _numbers(column, where: str) -> np.ndarray:
+def _numbers(column: ChunkedArray, where: str) -> np.ndarray:
     """Return a column as numbers, NaN where one is missing; FormatError for text."""
     if not _is_number(column):
         raise FormatError(f"{where} holds {column.type}, such as {column[0].as_py()!r}; expected numbers")
     return column.cast("double").to_numpy() if column.null_count or str(column.type) == "bool" else column.to_numpy()
 
 
-def _texts(column) -> np.ndarray:
+def _texts(column: ChunkedArray) -> np.ndarray:
     return np.array(["" if value is None else str(value) for value in column.to_pylist()], object)
 
 
-def _labels(where: str, column) -> dict[str, Any]:
+def _labels(where: str, column: ChunkedArray) -> dict[str, Any]:
     """Return y and classes of a column of labels: text and booleans have names, and a missing one is -1."""
     if not _is_number(column) or str(column.type) == "bool":
         return named_labels(where, _texts(column))
@@ -402,7 +418,7 @@ def _split(where: str, columns: dict) -> np.ndarray:
     return split_of_array(where, masks_N3.astype(bool))
 
 
-def _roles(where: str, column) -> np.ndarray:
+def _roles(where: str, column: ChunkedArray) -> np.ndarray:
     if _is_number(column):
         values = _numbers(column, where)
         return roles_of(where, np.where(np.isnan(values), NO_SPLIT, values).astype(np.int64))

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..config import TrainConfig
+from ..data.load import is_built_in
 from ..data.readers.make_graph import graph_name
-from ..data.source import is_built_in
 from ..errors import ResourceError, UsageError, together
 
 HOME = Path("runs")

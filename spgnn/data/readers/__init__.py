@@ -4,12 +4,10 @@ from . import (  # noqa: F401
     binary,
     dimacs,
     edges,
-    gnn_benchmark,
     graphsaint,
-    heterophilous,
     metis,
     mtx,
+    npz_graphs,
     ogb,
     planetoid,
-    scipy_npz,
 )

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ...config import TableConfig
 from ...errors import FormatError
-from ..formats import LISTED, reader
-from .edge_features import attributes_of_file
-from .make_graph import check_node_count, coo_graph
+from ...graph import Graph
+from ..formats import LISTED, Progress, reader
+from .edge_features import listed_graph
+from .make_graph import check_node_count
 from .text import opened
 
 DTYPES = {".bin": "<i4", ".i32": "<i4", ".i64": "<i8"}
@@ -22,7 +22,7 @@ def is_binary(path: Path) -> bool:
 
 
 @reader("binary", detect=is_binary, takes=LISTED)
-def read_binary(path: Path, progress=None, **options):
+def read_binary(path: Path, progress: Progress = None, **options) -> Graph:
     """Read pairs u, v -> A[u, v], memory-mapped; the ending is the type: .i32 and .bin int32, .i64 int64."""
     dtype = np.dtype(DTYPES.get(path.suffix.lower(), "<i4"))
     with opened(path) as file:
@@ -43,5 +43,4 @@ def read_binary(path: Path, progress=None, **options):
         if progress:
             progress(min(size, (start + len(block)) * 2 * dtype.itemsize), size)
     check_node_count(path, n_nodes, len(edges), f"node id {n_nodes - 1}")
-    wanted = TableConfig(**options)
-    return coo_graph(path, *edges.T, n_nodes, None, wanted.duplicates, **attributes_of_file(wanted))
+    return listed_graph(path, edges, n_nodes, None, options)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ...config import TableConfig
 from ...errors import FormatError
-from ..formats import LISTED, reader
-from .edge_features import attributes_of_file
+from ...graph import Graph
+from ..formats import LISTED, Progress, reader
+from .edge_features import listed_graph
 from .lines import EdgeLines
-from .make_graph import check_node_count, coo_graph
+from .make_graph import check_node_count
 from .text import line_blocks, text_bytes_bound, without_packing
 
 PROBLEM = re.compile(rb"^p +(\w+) +(\d{1,18}) +(\d{1,18})\s*$", re.MULTILINE)
@@ -25,12 +25,13 @@ def is_dimacs(path: Path) -> bool:
 
 
 @reader("dimacs", detect=is_dimacs, takes=LISTED)
-def read_dimacs(path: Path, progress=None, **options):
+def read_dimacs(path: Path, progress: Progress = None, **options) -> Graph:
     """Read a DIMACS graph: the arc u v w of `p sp` is A[u-1, v-1] = w; edges of `p edge` and `p tw` are both ways.
 
     Raises: FormatError with file:line; where the problem line declares more than the file can hold.
     """
-    ids, weights, lines = [np.zeros((0, 2), np.int64)], [np.zeros(0)], None
+    ids, weights = [np.zeros((0, 2), np.int64)], [np.zeros(0)]
+    lines, kind, n_nodes, n_edges = None, "", 0, 0
     for block, line in line_blocks(path, progress):
         if lines is None:
             if (found := PROBLEM.search(block)) is None:
@@ -52,7 +53,5 @@ def read_dimacs(path: Path, progress=None, **options):
     ids_E2 = np.concatenate(ids)
     if kind == "sp" and len(ids_E2) < n_edges:
         raise FormatError(f"{path}: {len(ids_E2)} arcs; its problem line declares {n_edges}; was the file cut off?")
-    weights, wanted = np.concatenate(weights) if kind == "sp" else None, TableConfig(**options)
-    return coo_graph(
-        path, *ids_E2.T, n_nodes, weights, wanted.duplicates, is_symmetric=kind != "sp", **attributes_of_file(wanted)
-    )
+    weight_E = np.concatenate(weights) if kind == "sp" else None
+    return listed_graph(path, ids_E2, n_nodes, weight_E, options, is_symmetric=kind != "sp")

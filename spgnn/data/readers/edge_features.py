@@ -13,7 +13,9 @@ import numpy as np
 
 from ...config import TableConfig
 from ...errors import FormatError, UsageError, nearest
+from ...graph import Graph
 from .heads import column_of
+from .make_graph import coo_graph
 from .npz import read_npy
 
 
@@ -41,6 +43,28 @@ def attributes_of_file(wanted: TableConfig) -> dict[str, Any]:
     return {"edge_attr": rows, "meta": {"antisymmetric": flipped} if flipped else {}}
 
 
+def listed_graph(
+    path: Path,
+    edges_E2: np.ndarray,
+    n_nodes: int,
+    weights: np.ndarray | None,
+    options: dict,
+    is_symmetric: bool = False,
+) -> Graph:
+    """Return the Graph of edges as a file lists them, with the attributes of --edge-features; options: of the reader."""
+    wanted = TableConfig(**options)
+    return coo_graph(
+        path,
+        edges_E2[:, 0],
+        edges_E2[:, 1],
+        n_nodes,
+        weights,
+        wanted.duplicates,
+        is_symmetric,
+        **attributes_of_file(wanted),
+    )
+
+
 def column_numbers(text: str) -> list[int]:
     """Return the numbers of --antisymmetric for a .npy. Raises: UsageError for names."""
     words = [word for word in text.split(",") if word]
@@ -56,7 +80,7 @@ def places_of_columns(where: str, names: Sequence[str], wanted: TableConfig) -> 
     return [column_of(where, list(names), name, "--edge-features") for name in wanted.edge_features.split(",") if name]
 
 
-def attributes_of_columns(where, columns: dict[str, np.ndarray], wanted: TableConfig) -> dict[str, Any]:
+def attributes_of_columns(where: Path | str, columns: dict[str, np.ndarray], wanted: TableConfig) -> dict[str, Any]:
     """Return the fields edge_attr and meta of columns of numbers, by their names.
 
     Raises: FormatError naming the column and the first row without a value.

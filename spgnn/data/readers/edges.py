@@ -6,22 +6,23 @@ Lines of numbers are read in blocks, in C++; names, quotes, empty cells and Parq
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ...config import TableConfig
 from ...errors import FormatError
-from ..formats import OF_EDGES, reader
+from ...graph import Graph
+from ..formats import OF_EDGES, Progress, reader
 from ..tables import fields_of_table, graph_of_columns, number_columns
 from .edge_features import attributes_of_columns, attributes_of_file, places_of_columns, wants_columns
 from .frames import is_parquet, open_parquet, read_edge_columns
 from .heads import (
     BOM,
-    COMMENT_LINES,
+    COMMENTS_END,
     ENDINGS,
     SOURCE_NAMES,
     TARGET_NAMES,
-    edge_blocks,
     edge_columns,
     has_names,
     read_head,
@@ -43,13 +44,13 @@ def is_edge_list(path: Path) -> bool:
         return False
     if name.endswith(ENDINGS):
         return True
-    line, end, _ = head[COMMENT_LINES.match(head).end() :].partition(b"\n")
+    line, end, _ = head[COMMENTS_END(head) :].partition(b"\n")
     words = words_of(line)
     return bool(end) and len(words) in (2, 3) and all(word.isdigit() for word in words[:2])
 
 
 @reader("edges", detect=is_edge_list, takes=OF_EDGES)
-def read_edges(path: Path, progress=None, **options):
+def read_edges(path: Path, progress: Progress = None, **options) -> Graph:
     """Read an edge list in blocks: u v -> A[u, v], the third column its weight; ids stay what they are.
 
     Returns: Graph with 1 + the largest id nodes, or as many as a header `# Nodes: N Edges: E` declares if
@@ -60,7 +61,7 @@ def read_edges(path: Path, progress=None, **options):
     wanted = TableConfig(**options)
     head = read_head(path, wanted)
     extra = places_of_columns(str(path), head.names, wanted) if head.lines else []
-    fields = {} if wants_columns(wanted) else attributes_of_file(wanted)
+    fields: dict[str, Any] = {} if wants_columns(wanted) else attributes_of_file(wanted)
     unread = [name for name in head.unread if not name or name not in wanted.edge_features.split(",")]
     meta = {"dropped_lines": int(head.has_title)} | ({"unread": unread} if unread else {}) | fields.pop("meta", {})
     known = {*SOURCE_NAMES, *TARGET_NAMES, wanted.source.lower(), wanted.target.lower()}
@@ -76,8 +77,7 @@ def read_edges(path: Path, progress=None, **options):
         with naming(path):
             return graph_of_columns(path, columns, wanted, name=graph_name(path), meta=meta, **fields)
     ids, weights, n_read, top = [np.zeros((0, 2), np.int32)], [np.zeros(0)], 0, -1
-    for block, line in edge_blocks(path, head, progress) if head.lines else ():
-        edges, values = head.lines.read(block, path, line)
+    for edges, values in head.edges(path, progress):
         top, n_read = max(top, int(edges.max(initial=-1))), n_read + len(edges)
         ids.append(edges.astype(np.int32) if top < 2**31 - 1 else edges)
         weights.append(values)
@@ -97,7 +97,7 @@ def read_edges(path: Path, progress=None, **options):
 
 
 @reader("parquet", detect=is_parquet, takes=OF_EDGES)
-def read_parquet(path: Path, progress=None, **options):
+def read_parquet(path: Path, progress: Progress = None, **options) -> Graph:
     """Read the edges of a Parquet file, or a folder of parts: columns source, target and perhaps weight."""
     wanted = TableConfig(**options)
     with open_parquet(path, words=True) as parts:

@@ -7,12 +7,18 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from ...atomic import open_regular
 from ...errors import FormatError, InputError
 from .heads import ENDINGS, Head, edge_blocks, read_title
 from .lines import number_wanted
-from .text import without_packing
+from .text import Progress, without_packing
+
+if TYPE_CHECKING:
+    from pyarrow import ChunkedArray, Table
+    from pyarrow.dataset import Dataset
 
 PARQUET = (".parquet", ".pq")
 BLANKS, COMMENTS = re.compile(rb"[ \t\v\f]+"), re.compile(rb"^[ ]?[#%][^\n]*|^ +| +(?=\r?$)", re.MULTILINE)
@@ -34,7 +40,7 @@ def is_parquet(path: Path) -> bool:
 
 def read_frame(
     path: Path, known: tuple[str, ...], id_of: Callable[[list[str]], str], labels_of: Callable[[list[str]], list[str]]
-):
+) -> Table:
     """Return the columns of a table of nodes, a pyarrow Table; types are those of its values, ids of text are text.
 
     Args: known  names of columns, which make a first line of text a line of names, see `read_title`.
@@ -58,7 +64,7 @@ def read_frame(
         return frame
 
 
-def _labels_as_numbers(column):
+def _labels_as_numbers(column: ChunkedArray) -> ChunkedArray:
     """Return a column of text as numbers, where all of it is; 007 is none."""
     from pyarrow import ArrowInvalid, compute
 
@@ -70,7 +76,7 @@ def _labels_as_numbers(column):
     return texts
 
 
-def _without_commas(column):
+def _without_commas(column: ChunkedArray) -> ChunkedArray:
     """Return a column of text that is all numbers with a decimal comma as numbers."""
     from pyarrow import compute, types
 
@@ -82,12 +88,12 @@ def _without_commas(column):
     return compute.utf8_trim_whitespace(compute.replace_substring(column, ",", ".")).cast("double")
 
 
-def read_edge_columns(path: Path, head: Head, extra: list[int], progress=None):
+def read_edge_columns(path: Path, head: Head, extra: list[int], progress: Progress = None) -> Table:
     """Return the columns of a text file whose cells are names or quoted, a pyarrow Table with their places as names.
 
     Args: extra  columns of numbers beside source, target and perhaps weight.
     """
-    names = [str(column) for column in range(head.lines.count)]
+    names = [str(column) for column in range(head.lines.count if head.lines else 0)]
     used = [names[column] for column in head.used]
     with _naming(path, head.first_line):
         import pyarrow
@@ -97,17 +103,14 @@ def read_edge_columns(path: Path, head: Head, extra: list[int], progress=None):
             zip(used, (word, word, pyarrow.float64()))
         )
         convert = {
-            "include_columns": list(types),
-            "column_types": types,
-            "strings_can_be_null": True,
-            "null_values": [""],
+            "include_columns": list(types), "column_types": types, "strings_can_be_null": True, "null_values": [""],
             "decimal_point": head.point,
-        }
+        }  # fmt: skip
         return _read_csv((block for block, _ in edge_blocks(path, head, progress)), names, head.separator, convert)
 
 
 @contextmanager
-def open_parquet(path: Path, words: bool = False) -> Iterator:
+def open_parquet(path: Path, words: bool = False) -> Iterator[Dataset]:
     """Open a Parquet file or folder as a pyarrow Dataset; words: text as dictionaries.
 
     Raises: FormatError for what pyarrow raises inside.
@@ -125,7 +128,7 @@ def open_parquet(path: Path, words: bool = False) -> Iterator:
         yield parts
 
 
-def _read_csv(blocks: Iterator[bytes], names: list[str], separator: str, convert: dict):
+def _read_csv(blocks: Iterator[bytes], names: list[str], separator: str, convert: dict) -> Table:
     from pyarrow import csv
 
     if not separator:
@@ -152,7 +155,7 @@ def _parts(path: Path) -> list[str]:
     return [str(file) for file in files if file == path or (file.suffix.lower() in PARQUET and not hidden(file))]
 
 
-def arrow(where):
+def arrow(where: Path | str) -> ModuleType:
     """Return pyarrow; InputError that says how it is installed."""
     try:
         import pyarrow
@@ -162,7 +165,7 @@ def arrow(where):
 
 
 @contextmanager
-def _naming(path: Path, first_line: int):
+def _naming(path: Path, first_line: int) -> Iterator[None]:
     """Put the file and the line before what pyarrow reports."""
     pyarrow = arrow(path)
     try:
@@ -176,12 +179,9 @@ def _naming(path: Path, first_line: int):
                 f"{where}: is not UTF-8; if it is Latin-1: iconv -f LATIN1 -t UTF-8 {path} > FILE"
             ) from None
         value = VALUE.search(text)
-        what = (
-            f"weight is {value[1]!r}; {number_wanted(value[1])}"
-            if value
-            else f"cannot be read as a table: {text[:200]}"
-        )
-        raise FormatError(f"{where}: {what}") from None
+        if value:
+            raise FormatError(f"{where}: weight is {value[1]!r}; {number_wanted(value[1])}") from None
+        raise FormatError(f"{where}: cannot be read as a table: {text[:200]}") from None
 
 
 class _Stream(io.RawIOBase):

@@ -10,13 +10,14 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
+import scipy.sparse as sp
 
 from ...errors import FormatError
-from ...graph import TEST, TRAIN, VAL
-from ..formats import reader
+from ...graph import TEST, TRAIN, VAL, Graph
+from ..formats import Progress, reader
 from .make_graph import as_float, check_array, csr_graph, graph_name, naming, split_of
 from .npz import read_npy
-from .scipy_npz import csr_parts, read_csr_features
+from .npz_graphs import csr_parts, read_csr_features
 from .text import read_json
 
 ROLES = {"tr": TRAIN, "va": VAL, "te": TEST}
@@ -28,7 +29,7 @@ def is_graphsaint(path: Path) -> bool:
 
 
 @reader("graphsaint", detect=is_graphsaint)
-def read_graphsaint(path: Path, progress=None):
+def read_graphsaint(path: Path, progress: Progress = None) -> Graph:
     """Read a GraphSAINT folder: all edges of adj_full, labels of class_map (ints, or lists of 0/1), roles as split."""
     for name in ("adj_full.npz", "role.json", "class_map.json"):
         if not (path / name).is_file():
@@ -42,7 +43,7 @@ def read_graphsaint(path: Path, progress=None):
         return replace(graph, X=X, y=y, split=split, name=graph_name(path))
 
 
-def _features(path: Path, n_nodes: int):
+def _features(path: Path, n_nodes: int) -> np.ndarray | sp.csr_array | None:
     if (path / "feats.npy").is_file():
         X = read_npy(path / "feats.npy", mmap=True)
         check_array(path / "feats.npy", X, "biuf", (None, None), f"numbers ({n_nodes}, features)")
@@ -87,7 +88,7 @@ def _labels(path: Path, n_nodes: int) -> np.ndarray:
     return y
 
 
-def _integers(path: Path, values, what: str) -> np.ndarray:
+def _integers(path: Path, values: object, what: str) -> np.ndarray:
     """Return a list of JSON integers, (len,) int64."""
     if not isinstance(values, list) or not all(type(v) is int for v in values):
         raise FormatError(f"{path}: {what} is not a list of integers")

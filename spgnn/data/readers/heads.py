@@ -15,10 +15,10 @@ from ...config import TableConfig
 from ...errors import FormatError, nearest
 from ..formats import DEFAULTS
 from .lines import DECIMAL_COMMA, EdgeLines
-from .text import comment_lines, line_blocks
+from .text import Progress, comments_end, line_blocks
 
 ENDINGS = (".txt", ".tsv", ".csv", ".el", ".edges", ".edgelist", ".wel")
-COMMENT_LINES = comment_lines("#%")
+COMMENTS_END = comments_end("#%")
 BOM = b"\xef\xbb\xbf"
 HEADER = re.compile(rb"nodes:?\s*(\d{1,18})[\s,|]+edges:?\s*(\d{1,18})", re.IGNORECASE)
 IDS = re.compile(rb"(?:0|[1-9]\d{0,17})(\.0*)?")  # 007 is a name
@@ -71,7 +71,13 @@ class Head:
         """Names of columns that are neither source, target nor weight."""
         return [name for column, name in enumerate(self.names) if column not in self.used] if self.used else []
 
-    def check_edges(self, path, n_read: int) -> None:
+    def edges(self, path: Path, progress: Progress = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the ids (m, 2) int64 and the weights of blocks of lines; FormatError with file:line."""
+        if self.lines is not None:
+            for block, line in edge_blocks(path, self, progress):
+                yield self.lines.read(block, path, line)
+
+    def check_edges(self, path: Path, n_read: int) -> None:
         """Raise FormatError if the file has fewer edges than it declares."""
         if n_read < self.n_edges:
             raise FormatError(
@@ -96,7 +102,7 @@ def _first_rows(path: Path) -> tuple[list[FirstRow], int]:
         while at < len(block):
             start = at
             if not rows or not _is_like(rows[0].text, block[at : block.find(b"\n", at) + 1 or len(block)]):
-                at = COMMENT_LINES.match(block, at).end()
+                at = COMMENTS_END(block, at)
             header = header or HEADER.search(block, start, at)
             if at == len(block):
                 break
@@ -142,7 +148,7 @@ def has_names(path: Path, head: Head) -> bool:
     return any(NAMES.search(COMMENT.sub(b"", block)) for block, _ in edge_blocks(path, head))
 
 
-def edge_blocks(path: Path, head: Head, progress=None) -> Iterator[tuple[bytes, int]]:
+def edge_blocks(path: Path, head: Head, progress: Progress = None) -> Iterator[tuple[bytes, int]]:
     """Yield line_blocks from the first edge on."""
     skip = head.n_bytes
     for block, line in line_blocks(path, progress):
@@ -161,9 +167,7 @@ def edge_chunks(path: Path, size: int) -> Iterator[np.ndarray]:
         return
     if not head.is_plain:
         raise FormatError(f"{path}: cells have quotes or decimal commas, or are empty; first spgnn convert {path} DST")
-    lines = replace(head.lines, weight=-1)
-    for block, line in edge_blocks(path, head):
-        edges, _ = lines.read(block, path, line)
+    for edges, _ in replace(head, lines=replace(head.lines, weight=-1)).edges(path):
         for start in range(0, len(edges), size):
             yield edges[start : start + size]
 
@@ -236,7 +240,7 @@ def edge_columns(where: str, names: list[str], count: int, wanted: TableConfig) 
         attributes = wanted.edge_features.split(",")
         if weight is not None and (names[weight] if names else str(weight + 1)) in attributes:
             weight = None  # a length of 0 is no missing edge
-    used = (source, target) if weight in (None, source, target) else (source, target, weight)
+    used = (source, target) if weight is None or weight in (source, target) else (source, target, weight)
     if source == target or max(used) >= count:
         has = f"it has {_list(names)}" if names else f"there are {count}"
         raise FormatError(f"{where}: source, target, weight are columns {', '.join(str(c + 1) for c in used)}; {has}")

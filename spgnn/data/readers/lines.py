@@ -12,7 +12,7 @@ import numpy as np
 from ...errors import FormatError
 from .. import _text
 from .npz import read_npy
-from .text import line_blocks
+from .text import Progress, line_blocks
 
 MOST_ID = 10**18 - 1
 DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+(?:[eE][-+]?\d+)?")
@@ -63,7 +63,9 @@ class EdgeLines:
         return f"{name} is {shown(text)}; expected an integer from 0, or names with --relabel of `spgnn convert`"
 
 
-def read_rows(path: Path, what: str, marks: str = "", progress=None) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+def read_rows(
+    path: Path, what: str, marks: str = "", progress: Progress = None
+) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
     """Yield (values float64, numbers of each line, number of the first line) of blocks of lines; -1 numbers: a comment.
 
     Raises: FormatError for what is no finite number.
@@ -88,11 +90,16 @@ def whole(values: np.ndarray, counts: np.ndarray, where: tuple[Path, int], what:
     return values.astype(np.int64)
 
 
+def read_integers(path: Path, what: str) -> np.ndarray:
+    """Return the integers >= 0 of a text file, int64; FormatError names the line of the first that is none."""
+    return np.concatenate([whole(values, counts, (path, line), what) for values, counts, line in read_rows(path, what)])
+
+
 def read_owner(path: Path) -> np.ndarray:
     """Return the part of each node, of an .npy, or of a text file with a number per line, as METIS writes it."""
     if path.suffix.lower() == ".npy":
         return read_npy(path)
-    return np.concatenate([whole(*rows, (path, line), "part") for *rows, line in read_rows(path, "part")])
+    return read_integers(path, "part")
 
 
 def number_wanted(text: str, is_weight: bool = True) -> str:

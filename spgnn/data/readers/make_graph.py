@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,10 +20,11 @@ from .text import without_packing
 # Without an entry per node, a file may have this many nodes, or so many per edge.
 FREE_NODES = 1 << 20
 NODES_PER_EDGE = 64
+CsrParts = tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int, ...]]  # data, indices, indptr, shape
 NONE = ("None", "nan", "NaT", "<NA>")  # no label, where it is no text
 
 
-def check_node_count(path: Path, n_nodes: int, n_edges: int, what: str) -> None:
+def check_node_count(path: Path | str, n_nodes: int, n_edges: int, what: str) -> None:
     """Raise FormatError if n_nodes is absurd for n_edges, before anything of that size is allocated."""
     if n_nodes > max(FREE_NODES, NODES_PER_EDGE * (n_edges + 1)):
         raise FormatError(
@@ -31,7 +34,7 @@ def check_node_count(path: Path, n_nodes: int, n_edges: int, what: str) -> None:
 
 
 @contextmanager
-def naming(path: Path):
+def naming(path: Path) -> Iterator[None]:
     """Put the path before the message of a GraphError."""
     try:
         yield
@@ -40,19 +43,26 @@ def naming(path: Path):
 
 
 def coo_graph(
-    path: Path, src, dst, n_nodes: int, weights=None, duplicates: Duplicates = "auto", is_symmetric=False, **fields
+    path: Path,
+    src: np.ndarray,
+    dst: np.ndarray,
+    n_nodes: int,
+    weights: np.ndarray | None = None,
+    duplicates: Duplicates = "auto",
+    is_symmetric: bool = False,
+    **fields,
 ) -> Graph:
     """Return the Graph of the edges src -> dst; a GraphError names the file. is_symmetric: an edge is listed once for both ways."""
     check_node_count(path, n_nodes, len(src), f"node id {n_nodes - 1}")
     make = both_ways if is_symmetric else graph_from_coo
     with naming(path):
-        return make(src, dst, n_nodes, weights, duplicates, **{"name": graph_name(path)} | fields)
+        return make(src, dst, n_nodes, weights, duplicates, **({"name": graph_name(path)} | fields))
 
 
-def csr_graph(path: Path, parts: tuple, duplicates: Duplicates = "auto", **fields) -> Graph:
+def csr_graph(path: Path, parts: CsrParts, duplicates: Duplicates = "auto", **fields) -> Graph:
     """Return the Graph of the CSR parts (data, indices, indptr, shape); duplicates become one edge."""
     data, indices, indptr, shape = checked_parts(path, *parts, what="adjacency")
-    fields = {"name": graph_name(path)} | fields
+    fields.setdefault("name", graph_name(path))
     if shape[0] != shape[1]:
         raise FormatError(f"{path}: the adjacency has shape {shape}; expected as many rows as columns")
     check_node_count(path, shape[0], len(indices), "the shape")
@@ -64,7 +74,7 @@ def csr_graph(path: Path, parts: tuple, duplicates: Duplicates = "auto", **field
         return graph_from_coo(src, indices, shape[0], as_weights(data), duplicates, **fields)
 
 
-def csr_features(path: Path, parts: tuple) -> sp.csr_array:
+def csr_features(path: Path, parts: CsrParts) -> sp.csr_array:
     """Return the (N, F) CSR of the parts (data, indices, indptr, shape); duplicates are summed."""
     data, indices, indptr, shape = checked_parts(path, *parts, what="features")
     if shape[1] > max(FREE_NODES, NODES_PER_EDGE * (len(indices) + 1)):
@@ -77,12 +87,14 @@ def csr_features(path: Path, parts: tuple) -> sp.csr_array:
     return X
 
 
-def checked_parts(path: Path, data, indices, indptr, shape, what: str) -> tuple:
+def checked_parts(
+    path: Path | str, data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: Sequence[int], what: str
+) -> CsrParts:
     """Return the CSR parts with integer types that fit, or raise FormatError; nothing of the shape's size is allocated.
 
     scipy checks neither order nor range of indptr and indices when it is given arrays.
     """
-    shape = tuple(int(s) for s in np.atleast_1d(shape))
+    shape = tuple(map(int, shape))
     for name, array in (("data", data), ("indices", indices), ("indptr", indptr)):
         if array.ndim != 1:
             raise FormatError(f"{path}: {what}: {name} has shape {array.shape}; expected one dimension")
@@ -107,7 +119,7 @@ def checked_parts(path: Path, data, indices, indptr, shape, what: str) -> tuple:
     return data, indices.astype(index, copy=False), indptr.astype(np.int64, copy=False), shape
 
 
-def check_array(where, array: np.ndarray, kinds: str, shape: tuple, expected: str) -> None:
+def check_array(where: Path | str, array: np.ndarray, kinds: str, shape: tuple[int | None, ...], expected: str) -> None:
     """Raise FormatError unless array has a dtype of kinds and a shape, in which None is any size."""
     fits = array.ndim == len(shape) and all(want in (None, size) for want, size in zip(shape, array.shape))
     if not fits or array.dtype.kind not in kinds:
@@ -146,7 +158,7 @@ def read_labels(y: np.ndarray, is_number: bool | None = None) -> np.ndarray:
     return np.where(np.isnan(y), UNLABELLED, y).astype(np.int64)
 
 
-def named_labels(where, y: np.ndarray) -> dict:
+def named_labels(where: Path | str, y: np.ndarray) -> dict[str, Any]:
     """Return y, see read_labels, and classes, the sorted texts, where labels are text or True and False; no text is no label."""
     if y.dtype.kind not in "OUT" or (y.dtype.kind == "O" and not any(isinstance(label, str) for label in y.flat)):
         return {"y": read_labels(y)}
@@ -158,7 +170,7 @@ def named_labels(where, y: np.ndarray) -> dict:
     return {"y": np.array([number.get(name, UNLABELLED) for name in text], np.int64), "classes": tuple(classes)}
 
 
-def roles_of(where, values: np.ndarray, first: int = 0) -> np.ndarray:
+def roles_of(where: Path | str, values: np.ndarray, first: int = 0) -> np.ndarray:
     """Return the split of nodes `first` on as int8; FormatError names the first node whose value is no role."""
     expected = "0 train, 1 val, 2 test, -1 none"
     if values.dtype.kind not in "iu":
@@ -170,7 +182,7 @@ def roles_of(where, values: np.ndarray, first: int = 0) -> np.ndarray:
     return values.astype(np.int8, copy=False)
 
 
-def split_of(path: Path, n_nodes: int, nodes_by_role: dict[int, np.ndarray]) -> np.ndarray:
+def split_of(path: Path | str, n_nodes: int, nodes_by_role: dict[int, np.ndarray]) -> np.ndarray:
     """Return the split (N,) int8 of the node ids of each role; FormatError for an id out of range or in two roles."""
     split = np.full(n_nodes, NO_SPLIT, np.int8)
     for role, nodes in nodes_by_role.items():
@@ -193,7 +205,7 @@ def split_of_array(where: str, rows: np.ndarray) -> np.ndarray:
         return split
     if rows.ndim != 2 or rows.shape[1] != 3:
         raise FormatError(f"{where}: is bool of shape {rows.shape}; expected (N, 3): masks of train, val and test")
-    return split_of(Path(where), len(rows), {role: np.flatnonzero(rows[:, role]) for role in (TRAIN, VAL, TEST)})
+    return split_of(where, len(rows), {role: np.flatnonzero(rows[:, role]) for role in (TRAIN, VAL, TEST)})
 
 
 def graph_name(path: Path) -> str:
@@ -206,7 +218,7 @@ def graph_name(path: Path) -> str:
     return name or path.name
 
 
-def _rises_in_rows(indices, indptr) -> bool:
+def _rises_in_rows(indices: np.ndarray, indptr: np.ndarray) -> bool:
     rises = np.ones(len(indices), bool)
     rises[1:] = indices[1:] > indices[:-1]
     rises[indptr[:-1][indptr[:-1] < len(indices)]] = True

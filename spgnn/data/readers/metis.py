@@ -8,9 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import scipy.sparse as sp
 
+from ...config.names import Duplicates
 from ...errors import FormatError
-from ..formats import reader
+from ...graph import Graph
+from ..formats import Progress, reader
 from .lines import read_rows, whole
 from .make_graph import coo_graph
 from .text import peek, text_bytes_bound, without_packing
@@ -26,7 +29,7 @@ def is_metis(path: Path) -> bool:
 
 
 @reader("metis", detect=is_metis, takes=("duplicates",))
-def read_metis(path: Path, progress=None, duplicates="auto"):
+def read_metis(path: Path, progress: Progress = None, duplicates: Duplicates = "auto") -> Graph:
     """Read a METIS graph: header `n m [fmt [ncon]]`, then a line per node; `%` lines are comments.
 
     Raises: FormatError with file:line; where the header's counts are not the file's; where u lists v
@@ -40,7 +43,7 @@ def read_metis(path: Path, progress=None, duplicates="auto"):
             first = int(np.argmax(counts > 0))
             header = _header(path, line + first, values[: counts[first]])
             values, counts, line = values[counts[first] :], counts[first + 1 :], line + first + 1
-        n_nodes, n_edges, has_weights, skip = header
+        n_nodes = header[0]
         line_L = line + np.flatnonzero(counts >= 0)  # of the file, without comments
         counts = counts[counts >= 0]
         beyond = np.flatnonzero((counts > 0) & (n_lines + np.arange(len(counts)) >= n_nodes))
@@ -53,6 +56,7 @@ def read_metis(path: Path, progress=None, duplicates="auto"):
         n_lines += len(counts)
     if header is None:
         raise FormatError(f"{path}: no header line; expected `n m [fmt [ncon]]`")
+    n_nodes, n_edges, has_weights, skip = header
     if n_lines < n_nodes:
         raise FormatError(f"{path}: lines for {n_lines} nodes; the header declares {n_nodes}; was the file cut off?")
     src, dst = np.concatenate(src), np.concatenate(dst)
@@ -65,7 +69,7 @@ def read_metis(path: Path, progress=None, duplicates="auto"):
     return graph
 
 
-def _header(path: Path, line: int, values: np.ndarray) -> tuple:
+def _header(path: Path, line: int, values: np.ndarray) -> tuple[int, int, bool, int]:
     """Return (nodes, edges, has edge weights, numbers before the neighbours), checked against the file's size."""
     where = f"{path}:{line}"
     if not 2 <= len(values) <= 4:
@@ -86,7 +90,9 @@ def _header(path: Path, line: int, values: np.ndarray) -> tuple:
     return n_nodes, n_edges, has_weights, has_sizes + has_node_weights * max(n_constraints, 1)
 
 
-def _neighbours(path: Path, values, counts, line_L, header) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+def _neighbours(
+    path: Path, values: np.ndarray, counts: np.ndarray, line_L: np.ndarray, header: tuple[int, int, bool, int]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Return the row of each neighbour, from 0, its id, from 1, checked, and its weight where the file has weights."""
     n_nodes, _, has_weights, skip = header
     left = counts - skip
@@ -105,7 +111,7 @@ def _neighbours(path: Path, values, counts, line_L, header) -> tuple[np.ndarray,
     return rows, ids.astype(np.int32 if n_nodes < 2**31 else np.int64), weights
 
 
-def _one_way(A) -> str:
+def _one_way(A: sp.csr_array) -> str:
     """Return the edge that lacks its reverse, with the file's node numbers."""
     rows, columns = (A != A.T).nonzero()
     return f"node {rows[0] + 1} and node {columns[0] + 1} disagree about their edge"

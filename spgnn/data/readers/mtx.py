@@ -8,16 +8,16 @@ from pathlib import Path
 
 import numpy as np
 
-from ...config import TableConfig
 from ...errors import FormatError
-from ..formats import LISTED, reader
-from .edge_features import attributes_of_file
+from ...graph import Graph
+from ..formats import LISTED, Progress, reader
+from .edge_features import listed_graph
 from .lines import EdgeLines
-from .make_graph import check_node_count, coo_graph
-from .text import comment_lines, line_blocks, peek, text_bytes_bound, without_packing
+from .make_graph import check_node_count
+from .text import comments_end, line_blocks, peek, text_bytes_bound, without_packing
 
 BANNER = b"%%matrixmarket"
-COMMENT_LINES = comment_lines("%")
+COMMENTS_END = comments_end("%")
 VALUES = ("real", "integer", "pattern", "double")
 SYMMETRIES = ("general", "symmetric")
 MIN_LINE_BYTES = 4  # "1 1\n"
@@ -31,14 +31,15 @@ def is_mtx(path: Path) -> bool:
 
 
 @reader("mtx", detect=is_mtx, takes=LISTED)
-def read_mtx(path: Path, progress=None, **options):
+def read_mtx(path: Path, progress: Progress = None, **options) -> Graph:
     """Read a MatrixMarket file: entry i j v -> A[i-1, j-1] = v, and A[j-1, i-1] too if it is symmetric.
 
     The sizes in the header are first compared with the size of the file: scipy.io.mmread allocates what it declares.
     """
-    ids, weights = [np.zeros((0, 2), np.int32)], [np.zeros(0)]
+    ids: list[np.ndarray] = [np.zeros((0, 2), np.int32)]
+    weights = [np.zeros(0)]
     blocks, n_read = line_blocks(path, progress), 0
-    is_pattern, is_symmetric, n_nodes, n_entries, *rest = _read_header(path, blocks)
+    is_pattern, is_symmetric, n_nodes, n_entries, rest = _read_header(path, blocks)
     names, what = ("row", "column", "value"), "row, column" + ("" if is_pattern else ", value")
     count, weight = (2, -1) if is_pattern else (3, 2)
     lines = EdgeLines(count, weight=weight, low=1, high=n_nodes, marks="%", names=names, what=what)
@@ -51,15 +52,12 @@ def read_mtx(path: Path, progress=None, **options):
             raise FormatError(f"{path}: more entries than the {n_entries} that its size line declares")
     if n_read < n_entries:
         raise FormatError(f"{path}: {n_read} entries; its size line declares {n_entries}; was the file cut off?")
-    ids_E2, weight_E = np.concatenate(ids), np.concatenate(weights)
-    weights, wanted = None if is_pattern else weight_E, TableConfig(**options)
-    return coo_graph(
-        path, *ids_E2.T, n_nodes, weights, wanted.duplicates, is_symmetric=is_symmetric, **attributes_of_file(wanted)
-    )
+    weight_E = None if is_pattern else np.concatenate(weights)
+    return listed_graph(path, np.concatenate(ids), n_nodes, weight_E, options, is_symmetric)
 
 
-def _read_header(path: Path, blocks: Iterator[tuple[bytes, int]]) -> tuple:
-    """Return (is_pattern, is_symmetric, n_nodes, n_entries, rest of the size line's block, its line), all checked."""
+def _read_header(path: Path, blocks: Iterator[tuple[bytes, int]]) -> tuple[bool, bool, int, int, tuple[bytes, int]]:
+    """Return (is_pattern, is_symmetric, n_nodes, n_entries, (rest of the size line's block, its line)), all checked."""
     block, line = next(blocks, (b"", 1))
     banner, _, block = block.partition(b"\n")
     words = banner.decode("ascii", "replace").lower().split()
@@ -72,7 +70,7 @@ def _read_header(path: Path, blocks: Iterator[tuple[bytes, int]]) -> tuple:
             f"one of {', '.join(VALUES)}, and one of {', '.join(SYMMETRIES)}"
         )
     for block, line in chain([(block, line + 1)], blocks):
-        at = COMMENT_LINES.match(block).end()
+        at = COMMENTS_END(block)
         if at < len(block):
             break
     else:
@@ -88,4 +86,4 @@ def _read_header(path: Path, blocks: Iterator[tuple[bytes, int]]) -> tuple:
     if n_entries * MIN_LINE_BYTES > text_bytes_bound(path):
         raise FormatError(f"{path}:{line}: declares {n_entries} entries, more than {path.stat().st_size} bytes hold")
     check_node_count(path, n_rows, n_entries, f"the size line, {line},")
-    return values == "pattern", symmetry == "symmetric", n_rows, n_entries, rest, line + 1
+    return values == "pattern", symmetry == "symmetric", n_rows, n_entries, (rest, line + 1)

@@ -7,20 +7,20 @@ import os
 import tokenize
 import zipfile
 import zlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, BinaryIO
 
 import numpy as np
 
 from ...atomic import open_regular
 from ...errors import FormatError, is_out_of_memory
 from ...machine import NPY_HEADERS
-from .text import opened
+from .text import FREE_BYTES, MAX_RATIO, opened
 
-# A small archive may unpack to this much, a larger one to so many times its size.
+Layout = tuple[int, tuple[int, ...], np.dtype, bool]  # header bytes, shape, dtype, is Fortran order
 NPY = b"\x93NUMPY"  # the first bytes of a file
-FREE_BYTES = 1 << 25
-MAX_RATIO = 200
 MAX_HEADER_BYTES = 10_000
 KINDS = "biufSU"
 DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError, SyntaxError, TypeError,
@@ -28,7 +28,7 @@ DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyErro
 
 
 @contextmanager
-def damage(what: str):
+def damage(what: str) -> Iterator[None]:
     """Raise FormatError, with what went wrong, for what NumPy and zipfile raise on damaged bytes."""
     try:
         yield
@@ -88,7 +88,7 @@ class Archive:
                 return _native(array)
 
     @contextmanager
-    def stream(self, name: str):
+    def stream(self, name: str) -> Iterator[tuple[int, np.dtype, Callable[[int], np.ndarray]]]:
         """Open a vector to be read piece by piece: yield (number of values, dtype, f(count) -> the next values)."""
         with self._naming(name) as where, self._zip.open(f"{name}.npy") as member:
             _, shape, dtype, _ = read_header(where, member)
@@ -102,7 +102,7 @@ class Archive:
             yield shape[0], dtype, read
 
     @contextmanager
-    def _naming(self, name: str):
+    def _naming(self, name: str) -> Iterator[str]:
         """Yield what messages call an array; FormatError if there is none, or it is damaged."""
         if name not in self.names:
             raise FormatError(f"{self.path}: has no array {name!r}, but {', '.join(sorted(self.names)[:12]) or 'none'}")
@@ -121,7 +121,7 @@ class Archive:
 
 
 @contextmanager
-def open_npz(path: Path):
+def open_npz(path: Path) -> Iterator[Archive]:
     """Open an .npz as an Archive."""
     with opened(path) as file:
         with damage(f"{path}: not an .npz archive"):
@@ -140,13 +140,13 @@ def read_npy(path: Path, mmap: bool = False) -> np.ndarray:
         return _native(np.lib.format.read_array(file, allow_pickle=False, max_header_size=MAX_HEADER_BYTES))
 
 
-def npy_layout(path: Path) -> tuple[int, tuple, np.dtype, bool]:
+def npy_layout(path: Path) -> Layout:
     """Return (header bytes, shape, dtype, is Fortran order) of an .npy whose values are read later, piece by piece."""
     with opened(path) as file, damage(f"{path}: not an .npy array"):
         return _layout(path, file)
 
 
-def _layout(path: Path, file) -> tuple[int, tuple, np.dtype, bool]:
+def _layout(path: Path, file: BinaryIO) -> Layout:
     header_bytes, shape, dtype, is_fortran = read_header(str(path), file)
     need, size = header_bytes + math.prod(shape) * dtype.itemsize, os.fstat(file.fileno()).st_size
     if need != size:
@@ -154,14 +154,14 @@ def _layout(path: Path, file) -> tuple[int, tuple, np.dtype, bool]:
     return header_bytes, shape, dtype, is_fortran
 
 
-def shape_of(array: np.ndarray, path: Path) -> tuple:
+def shape_of(array: np.ndarray, path: Path) -> tuple[int, ...]:
     """Return the two sizes that a `shape` array holds."""
     if array.dtype.kind not in "iu" or array.shape != (2,):
         raise FormatError(f"{path}: shape is {array.dtype} of shape {array.shape}; expected two integers")
     return tuple(int(s) for s in array)
 
 
-def read_header(where: str, file) -> tuple[int, tuple, np.dtype, bool]:
+def read_header(where: str, file: IO[bytes]) -> Layout:
     """Return (header bytes, shape, dtype, is Fortran order) of an .npy stream; FormatError for objects and odd types."""
     version = np.lib.format.read_magic(file)
     read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import FormatError
-from ...graph import TEST, TRAIN, VAL
-from ..formats import reader
+from ...graph import TEST, TRAIN, VAL, Graph
+from ..formats import Progress, reader
 from .lines import read_rows, whole
 from .make_graph import check_node_count, coo_graph, split_of
 
@@ -24,7 +24,7 @@ def is_ogb(path: Path) -> bool:
 
 
 @reader("ogb", detect=is_ogb)
-def read_ogb(path: Path, progress=None):
+def read_ogb(path: Path, progress: Progress = None) -> Graph:
     """Read an OGB raw folder: edges as listed, the first split in alphabetical order, features and labels if present.
 
     Raises: FormatError for a table without one row per node, or with other counts than num-*-list.
@@ -51,7 +51,7 @@ def _table(folder: Path, name: str) -> Path | None:
     return next((p for p in (folder / f"{name}.csv.gz", folder / f"{name}.csv") if p.is_file()), None)
 
 
-def _read_table(path: Path, progress=None, width: int = 0, is_integer=True) -> np.ndarray:
+def _read_table(path: Path, progress: Progress = None, width: int = 0, is_integer: bool = True) -> np.ndarray:
     """Return a table of numbers, (rows, columns): int64, or float32; width: columns, 0: as the first row has."""
     blocks = []
     for values, counts, line in read_rows(path, "entry", progress=progress):
@@ -86,9 +86,8 @@ def _node_rows(path: Path, name: str, n_nodes: int, is_integer: bool) -> np.ndar
 def _split(path: Path, n_nodes: int) -> np.ndarray | None:
     """Return the split of the first folder in split/ that has its three tables."""
     for folder in sorted((path / "split").glob("*/")):
-        tables = {role: _table(folder, name) for name, role in SPLIT_FILES.items()}
-        if all(tables.values()):
-            return split_of(
-                folder, n_nodes, {role: _read_table(table, width=1).ravel() for role, table in tables.items()}
-            )
+        tables = {role: table for name, role in SPLIT_FILES.items() if (table := _table(folder, name))}
+        if len(tables) == len(SPLIT_FILES):
+            nodes = {role: _read_table(table, width=1).ravel() for role, table in tables.items()}
+            return split_of(folder, n_nodes, nodes)
     return None

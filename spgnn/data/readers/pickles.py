@@ -241,7 +241,7 @@ def _build(target, state) -> None:
     """Give an array, dtype or matrix the state that the pickle holds for it."""
     if isinstance(target, DType):
         order = _text(_as(tuple, state)[1])
-        target.dtype = target.dtype.newbyteorder({"<": "<", ">": ">"}.get(order, "="))
+        target.dtype = target.dtype.newbyteorder("<" if order == "<" else ">" if order == ">" else "=")
     elif isinstance(target, Array):
         _, shape, dtype, is_fortran, raw = _as(tuple, state)
         target.value = _filled(raw, dtype, shape, is_fortran)

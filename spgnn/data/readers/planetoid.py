@@ -12,9 +12,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from ...errors import FormatError
-from ...graph import TEST, TRAIN, UNLABELLED, VAL
-from ..formats import reader
-from .lines import read_rows, whole
+from ...graph import TEST, TRAIN, UNLABELLED, VAL, Graph
+from ..formats import Progress, reader
+from .lines import read_integers
 from .make_graph import coo_graph, csr_features, split_of
 from .pickles import PickledCsr, load_pickle
 
@@ -28,7 +28,7 @@ def is_planetoid(path: Path) -> bool:
 
 
 @reader("planetoid", detect=is_planetoid)
-def read_planetoid(path: Path, progress=None):
+def read_planetoid(path: Path, progress: Progress = None) -> Graph:
     """Read the Planetoid files that start with path: test node test.index[i] has row i of tx and ty.
 
     Returns: Graph with sparse X, and the public split: len(y) train, the next 500 val, test.index test.
@@ -39,7 +39,7 @@ def read_planetoid(path: Path, progress=None):
             raise FormatError(f"{_part(path, name)}: no such file; SRC is the common prefix of {', '.join(PARTS)}")
     X_all, X_test, X_train = (_features(_part(path, name)) for name in ("allx", "tx", "x"))
     y_all, y_test, y_train = (_classes(_part(path, name)) for name in ("ally", "ty", "y"))
-    test = _test_index(_part(path, "test.index"))
+    test = read_integers(_part(path, "test.index"), "test node id")
     src, dst, n_keys = _edges(_part(path, "graph"))
 
     n_all = len(y_all)
@@ -78,7 +78,7 @@ def _part(path: Path, name: str) -> Path:
     return path.with_name(f"{path.name}.{name}")
 
 
-def _features(path: Path):
+def _features(path: Path) -> sp.csr_array:
     """Return the CSR of x, tx or allx."""
     rows = load_pickle(path)
     if not isinstance(rows, PickledCsr) or rows.parts is None:
@@ -99,7 +99,7 @@ def _classes(path: Path) -> np.ndarray:
     return np.where(rows.any(axis=1), rows.argmax(axis=1), UNLABELLED).astype(np.int64)
 
 
-def _edges(path: Path):
+def _edges(path: Path) -> tuple[np.ndarray, np.ndarray, int]:
     """Return src, dst and the number of keys of the dict {node: [neighbours]}, in the order of the lists."""
     lists = load_pickle(path)
     if not isinstance(lists, dict) or not all(type(k) is int and type(v) is list for k, v in lists.items()):
@@ -115,9 +115,3 @@ def _edges(path: Path):
     except OverflowError:
         raise FormatError(f"{path}: a node id does not fit 64 bits") from None
     return np.repeat(keys, [len(v) for v in lists.values()]), dst, len(keys)
-
-
-def _test_index(path: Path) -> np.ndarray:
-    """Return the ids of test.index, one per line."""
-    name = "test node id"
-    return np.concatenate([whole(*rows, (path, line), name) for *rows, line in read_rows(path, name)])

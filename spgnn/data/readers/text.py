@@ -8,14 +8,16 @@ import lzma
 import os
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from ...atomic import open_regular
 from ...errors import FormatError, InputError
 
-PACKED = {  # first bytes: (name, () -> decompressor)
+Progress = Callable[[int, int], None] | None  # called with (done_bytes, total_bytes)
+PACKED: dict[bytes, tuple[str, Callable[[], Any]]] = {  # first bytes: (name, () -> decompressor)
     b"\x1f\x8b": ("gzip", lambda: zlib.decompressobj(wbits=31)),
     b"\xfd7zXZ\0": ("xz", lambda: lzma.LZMADecompressor(memlimit=1 << 28)),
     b"BZh": ("bzip2", bz2.BZ2Decompressor),
@@ -31,7 +33,8 @@ STARTS = {  # of files that are no text of lines: what they are, and what to do
 }
 BLOCK_BYTES = 1 << 22
 MAX_LINE_BYTES = 1 << 20
-# gzip makes at most 1032 bytes of one; real graph files stay below 50.
+# A small file may unpack to FREE_BYTES, a larger one to so many times its size: gzip makes at most 1032 bytes of one,
+# real graph files stay below 50.
 MAX_RATIO = 200
 FREE_BYTES = 1 << 25
 
@@ -41,7 +44,7 @@ def without_packing(name: str) -> str:
     return next((name.removesuffix(ending) for ending in PACKED_ENDINGS if name.endswith(ending)), name)
 
 
-def packing_of(raw: bytes):
+def packing_of(raw: bytes) -> tuple[str, Callable[[], Any]] | None:
     """Return (name, () -> decompressor) of a file that starts with these bytes, or None."""
     return next((packing for magic, packing in PACKED.items() if raw.startswith(magic)), None)
 
@@ -66,7 +69,7 @@ def text_bytes_bound(path: Path) -> int:
 
 
 @contextmanager
-def opened(path: Path):
+def opened(path: Path) -> Iterator[BinaryIO]:
     """Open for reading bytes; InputError if that fails, FormatError if the file is empty."""
     try:
         file = open_regular(path)
@@ -79,7 +82,7 @@ def opened(path: Path):
 
 
 def line_blocks(
-    path: Path, progress=None, block_bytes: int = BLOCK_BYTES, *, has_long_lines: bool = False
+    path: Path, progress: Progress = None, block_bytes: int = BLOCK_BYTES, *, has_long_lines: bool = False
 ) -> Iterator[tuple[bytes, int]]:
     """Yield (block, number of its first line, from 1): whole lines, about block_bytes at a time.
 
@@ -115,13 +118,14 @@ def _check_is_text(path: Path, first: bytes) -> None:
         raise FormatError(f"{path}: its lines end in carriage returns; write newlines: tr '\\r' '\\n' < {path} > FILE")
 
 
-def comment_lines(marks: str) -> re.Pattern[bytes]:
-    """Return the pattern of a run of comment and blank lines; in whole lines it matches whole lines."""
+def comments_end(marks: str) -> Callable[..., int]:
+    """Return (whole lines, at=0) -> where the comment and blank lines that begin at a byte end."""
     line = rf"[ \t,\r\v\f]*+(?:[{marks}][^\n]*+)?"
-    return re.compile(rf"(?:{line}\n)*+(?:{line}\Z)?".encode())
+    pattern = re.compile(rf"(?:{line}\n)*+(?:{line}\Z)?".encode())
+    return lambda block, at=0: found.end() if (found := pattern.match(block, at)) else at
 
 
-def read_json(path: Path):
+def read_json(path: Path) -> Any:
     """Return the value of a JSON file; FormatError with its line where it is none."""
     try:
         with opened(path) as file:
@@ -131,7 +135,7 @@ def read_json(path: Path):
         raise FormatError(f"{where}: not JSON: {error}; was the file cut off?") from None
 
 
-def _unpacked(path, progress, block_bytes):
+def _unpacked(path: Path, progress: Progress, block_bytes: int) -> Iterator[bytes]:
     """Yield the bytes of a plain or packed file, block_bytes at a time, packed members one after another."""
     with opened(path) as file:
         total = path.stat().st_size
@@ -146,7 +150,10 @@ def _unpacked(path, progress, block_bytes):
             yield block
 
 
-def _members(path, file, total, progress, block_bytes, name, start):
+def _members(
+    path: Path, file: BinaryIO, total: int, progress: Progress, block_bytes: int, name: str, start: Callable[[], Any]
+) -> Iterator[bytes]:
+    """Yield the bytes of the packed members of a file, block_bytes at a time; start: see packing_of."""
     stream, out_bytes, pending = start(), 0, b""
     while True:
         if stream.eof or getattr(stream, "needs_input", True):
@@ -164,9 +171,8 @@ def _members(path, file, total, progress, block_bytes, name, start):
             raise FormatError(f"{path}: damaged {name} after {out_bytes} bytes: {error}; get the file again") from None
         pending = stream.unused_data if stream.eof else getattr(stream, "unconsumed_tail", b"")
         out_bytes += len(block)
-        if out_bytes > max(
-            FREE_BYTES, MAX_RATIO * (read := file.tell() - len(pending))
-        ):  # not only at the end of it all
+        read = file.tell() - len(pending)
+        if out_bytes > max(FREE_BYTES, MAX_RATIO * read):  # not only at the end of it all
             raise FormatError(
                 f"{path}: the first {read} of {total} bytes unpack to more than {out_bytes}, over {MAX_RATIO} times as "
                 f"many; if that is right, unpack it first"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-# An edge u -> v is A[u, v]. in: v reads u, A'; out: u reads v, A; both: A or A'. Files and graphs have the longer names.
 # What labels are: one class per node, several labels of 0 and 1, or numbers.
 Task = Literal["classes", "labels", "numbers"]
 NumberLoss = Literal["mse", "mae", "huber"]
@@ -12,7 +11,9 @@ NumberMetric = Literal["r2", "mae", "rmse", "relative_l2"]
 RankedMetric = Literal["roc_auc", "average_precision"]  # of several labels
 Metric = Literal["accuracy", "micro_f1", "macro_f1", "weighted_f1", RankedMetric, NumberMetric]
 LOWER = ("mae", "rmse", "relative_l2")  # metrics that are better the lower they are
-Edges = Literal["auto", "both", "in", "out", "undirected", "directed", "reversed"]
+# An edge u -> v is A[u, v]. in: v reads u, A'; out: u reads v, A; both: A or A'. Files and graphs have the longer names.
+LongEdges = Literal["undirected", "directed", "reversed"]
+Edges = Literal["auto", "both", "in", "out", LongEdges]
 Duplicates = Literal["auto", "sum", "max", "mean", "refuse"]
 Norm = Literal["gcn", "row", "none", "row_loops", "loops"]  # of the adjacency matrix
 LayerNorm = Literal["none", "layer"]
@@ -35,8 +36,11 @@ Sync = Literal["weights", "gradients"]
 Correction = Literal["none", "drift"]
 
 EDGES = get_args(Edges)
-LONG_EDGES = {"both": "undirected", "out": "directed", "in": "reversed"}
-SHORT_EDGES = {long: short for short, long in LONG_EDGES.items()}
+SHORT_EDGES: dict[str, Edges] = {"undirected": "both", "directed": "out", "reversed": "in"}
+LONG_EDGES: dict[str, LongEdges] = {
+    "both": "undirected", "undirected": "undirected", "out": "directed", "directed": "directed", "in": "reversed",
+    "reversed": "reversed",
+}  # fmt: skip
 NORMS = get_args(Norm)
 LAYER_NORMS = get_args(LayerNorm)
 ACTIVATIONS = get_args(Activation)

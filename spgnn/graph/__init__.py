@@ -2,13 +2,15 @@
 
 from .checks import check_csr, check_graph
 from .graph import Edges, Graph, both_ways, check_is_graph, graph_from_coo, induced_graph
-from .labels import count_labels, label_notes
-from .loaded import lacks_node_0, loaded_line
+from .loaded import count_labels, label_notes, lacks_node_0, loaded_line
 from .normal import (
+    DIVIDES,
     NORMS,
     WITH_LOOPS,
+    BadWeight,
     Norm,
     axis_sums,
+    bad_weight,
     factors,
     inverse_or_zero,
     lacks_loop,
@@ -18,7 +20,6 @@ from .normal import (
 )
 from .split import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL, given_split, labelled, random_split, task_of
 from .structure import is_symmetric, symmetrised
-from .weights import DIVIDES, BadWeight, bad_weight
 
 __all__ = [
     "DIVIDES", "NORMS", "BadWeight", "bad_weight",

@@ -25,10 +25,9 @@ from .edge_attr import (
     without_parallel,
 )
 from .ids import checked_classes, checked_ids
-from .labels import count_labels, label_notes
-from .loaded import NOUNS, graph_notes
+from .loaded import NOUNS, count_labels, graph_notes, label_notes
 from .normal import Norm, normalise
-from .split import given_split, labelled, task_of
+from .split import labelled, named_split, task_of
 from .structure import canonical, csr_from_coo, is_symmetric, multi_from_coo, symmetrised, without_zeros
 
 Edges = Literal["stored", "undirected", "directed", "reversed"]
@@ -186,23 +185,25 @@ class Graph(metaclass=NamesKeywords):
         if edges not in names.EDGES:
             raise UsageError(f"edges={edges!r} is not known{nearest(edges, names.EDGES)}")
         check_unchanged(self)
-        edges = names.LONG_EDGES.get(edges, edges)
-        if edges == "auto":
+        use: Edges = self.edges
+        if edges != "auto":
+            use = names.LONG_EDGES[edges]
+        elif use == "stored":
             is_in = self.meta.get("edges") == "in" and not is_symmetric(self.A)
-            edges = ("reversed" if is_in else "undirected") if self.edges == "stored" else self.edges
-        if edges == self.edges:
+            use = "reversed" if is_in else "undirected"
+        if use == self.edges:
             return self
         if self.edges not in ("stored", "directed"):
-            raise UsageError(f"the graph's edges are {self.edges!r} already; load it again to use them {edges!r}")
-        if edges == "directed":
-            return replace(self, edges=edges)
+            raise UsageError(f"the graph's edges are {self.edges!r} already; load it again to use them {use!r}")
+        if use == "directed":
+            return replace(self, edges=use)
         if self.edge_attr is not None:
-            return _with_attributed(self, edges)
+            return _with_attributed(self, use)
         try:
-            A = self.A.T.tocsr() if edges == "reversed" else symmetrised(self.A)
+            A = self.A.T.tocsr() if use == "reversed" else symmetrised(self.A)
         except GraphError as error:
             raise GraphError(f"{self.name}: {error}") from None
-        return replace(self, A=self.A if A is self.A else canonical(A), edges=edges)
+        return replace(self, A=self.A if A is self.A else canonical(A), edges=use)
 
     def without_edge_attr(self) -> Graph:
         """Return the graph without attributes of edges: several equal edges are one, their weights added up.
@@ -226,11 +227,11 @@ class Graph(metaclass=NamesKeywords):
 
     def split_N(self, index: int = 0) -> np.ndarray:
         """Return split number index, (N,) int8."""
-        return given_split(self.name, self.split, str(index))
+        return named_split(self.name, self.split, str(index))
 
     def digest(self) -> str:
         """Return the SHA-256 of the structure (sizes, indptr, indices, weights), 64 hex digits."""
-        sha = hashlib.sha256(np.int64([self.n_nodes, self.nnz]).tobytes())
+        sha = hashlib.sha256(np.array([self.n_nodes, self.nnz], np.int64).tobytes())
         for array, dtype in ((self.A.indptr, np.int64), (self.A.indices, np.int64), (self.A.data, np.float64)):
             for start in range(0, len(array), 1 << 22):
                 sha.update(np.ascontiguousarray(array[start : start + (1 << 22)], dtype=dtype).tobytes())
@@ -281,6 +282,7 @@ class Graph(metaclass=NamesKeywords):
 
 
 def _with_attributed(graph: Graph, edges: Edges) -> Graph:
+    assert graph.edge_attr is not None and graph.edge_ids is not None
     if edges == "reversed":
         A, of_E = reversed_edges(graph.A)
         return replace(graph, A=A, edge_attr=graph.edge_attr[of_E], edge_ids=graph.edge_ids[of_E], edges=edges)
@@ -294,7 +296,7 @@ def _with_attributed(graph: Graph, edges: Edges) -> Graph:
     return replace(graph, A=A, edge_attr=edge_attr, edge_ids=ids, edges=edges)
 
 
-def check_is_graph(graph) -> None:
+def check_is_graph(graph: object) -> None:
     """Raise UsageError unless graph is a Graph."""
     if not isinstance(graph, Graph):
         shown = repr(graph) if isinstance(graph, str) else "..."

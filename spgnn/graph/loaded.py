@@ -1,6 +1,6 @@
-"""loaded_line and graph_notes: what a graph has, and what of it looks like a mistake, a sentence each.
+"""loaded_line: what a graph has; graph_notes, label_notes: what of it looks like a mistake, a sentence each.
 
-Shapes: N nodes, E nonzeros, F features.
+Shapes: N nodes, n of them, E nonzeros, F features, C classes.
 """
 
 from __future__ import annotations
@@ -66,16 +66,15 @@ def lacks_node_0(graph) -> bool:
     """No edge names node 0, and most others have one, as where the ids of a file are from 1."""
     if graph.n_nodes < 3 or graph.ids is not None or graph.A.indptr[1] > 0 or not graph.A.indices.all():
         return False
-    return np.count_nonzero(_degrees(graph.A) == 0) <= max(1, 0.1 * graph.n_nodes)
+    return bool(np.count_nonzero(_degrees(graph.A) == 0) <= max(1, 0.1 * graph.n_nodes))
 
 
 def _of_weights(weights_E: np.ndarray) -> list[str]:
     if not len(weights_E) or weights_E.strides == (0,):
         return []
     low, high = float(weights_E.min()), float(weights_E.max())
-    if any(first < low and high < last for first, last in (SECONDS, MILLISECONDS)) and np.all(
-        weights_E == np.rint(weights_E)
-    ):
+    is_in_range = any(first < low and high < last for first, last in (SECONDS, MILLISECONDS))
+    if is_in_range and np.all(weights_E == np.rint(weights_E)):
         return [f"weights of {low:.10g} to {high:.10g} look like times: --weight none of `spgnn convert` reads none"]
     if low < 0:
         return [
@@ -122,3 +121,38 @@ def _of_features(X: np.ndarray) -> list[str]:
 def _degrees(A: sp.csr_array) -> np.ndarray:
     """Edges of each node in any direction, self-loops too, (N,)."""
     return np.diff(A.indptr) + np.bincount(A.indices, minlength=A.shape[0])
+
+
+def count_labels(y_n: np.ndarray, n_classes: int, split_n: np.ndarray | None = None) -> np.ndarray:
+    """Return how many nodes have label -1, 0, ..., C - 1, all and those that train, (2, 1 + C) int64.
+
+    Args: y_n      (n,) integers from -1 to C - 1.
+          split_n  (n,), or None: no node trains.
+    """
+    number_n = y_n.astype(np.int64) + 1
+    train_n = number_n[:0] if split_n is None else number_n[split_n == TRAIN]
+    return np.stack([np.bincount(numbers, minlength=1 + n_classes) for numbers in (number_n, train_n)])
+
+
+def label_notes(counts: np.ndarray) -> list[str]:
+    """Return what a user should know of labels, a sentence each, for the count_labels of a whole graph."""
+    (unlabelled, *of_class), train_C = counts[0].tolist(), counts[1, 1:]
+    empty, notes = np.flatnonzero(counts[0, 1:] == 0), []
+    if unlabelled and of_class and not of_class[0]:
+        notes.append(
+            f"label -1 ({unlabelled:,} nodes) means no label, and class 0 has no node: if -1 is a class here, number the "
+            "classes from 0 (np.unique(y, return_inverse=True)[1])"
+        )
+        empty = empty[1:]
+    if len(empty):
+        named = ", ".join(map(str, empty[:3])) + (", ..." if len(empty) > 3 else "")
+        notes.append(
+            f"of {len(of_class):,} classes {len(empty):,} have no node ({named}): to number the others from 0, use "
+            "y[y >= 0] = np.unique(y[y >= 0], return_inverse=True)[1]"
+        )
+    if np.count_nonzero(train_C) == 1:
+        notes.append(
+            f"all training nodes ({train_C.sum():,}) are of class {train_C.argmax()}, and a model that always answers "
+            f"{train_C.argmax()} fits them: check the labels and the split"
+        )
+    return notes

@@ -6,15 +6,22 @@ Shapes: N nodes.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import DTypeLike
 
 from ..config.names import NORMS, Norm
 from ..errors import GraphError, UsageError, nearest
 from .structure import index_dtype, without_zeros
-from .weights import DIVIDES, bad_weight
 
+DIVIDES = ("gcn", "row", "row_loops")  # normalisations that divide by sums of rows, or of rows and columns
+LARGEST = 1e290  # sums of fewer than 1e18 weights of this size are finite
+INSTEAD = (
+    'Use --operator none (for sage --aggregator sum; in Python distribute(..., operator="none")), or give absolute '
+    "values of the weights"
+)
 WITH_LOOPS = ("gcn", "row_loops", "loops")  # normalisations of A + I
 AT_ONCE = 1 << 22  # nonzeros per pass of scaling and sums; sums take at least one per column
 
@@ -44,8 +51,9 @@ def normalise(A: sp.csr_array, how: Norm = "gcn") -> sp.csr_array:
         A = with_self_loops(A)
     if how == "loops":
         return sp.csr_array((np.ones(A.nnz, dtype), A.indices, A.indptr), shape=A.shape)
-    sums = [axis_sums(A, axis) for axis in ((1, 0) if how == "gcn" else (1,))]
-    return scaled(A, *factors(how, *sums), dtype)
+    left_n, right_m = factors(how, axis_sums(A, 1), axis_sums(A, 0) if how == "gcn" else None)
+    assert left_n is not None  # how is in DIVIDES
+    return scaled(A, left_n, right_m, dtype)
 
 
 def factors(
@@ -56,8 +64,8 @@ def factors(
     gcn: Dr^-1/2 and Dc^-1/2; row, row_loops: Dr^-1 and None; others: None and None. The inverse of 0 is 0.
     """
     if how == "gcn":
-        left_n, right_m = (inverse_or_zero(np.sqrt(sums)) for sums in (row_n, column_m))
-        return left_n, right_m
+        assert column_m is not None
+        return inverse_or_zero(np.sqrt(row_n)), inverse_or_zero(np.sqrt(column_m))
     return (inverse_or_zero(row_n), None) if how in DIVIDES else (None, None)
 
 
@@ -87,7 +95,7 @@ def lacks_loop(A: sp.csr_array) -> np.ndarray:
     return is_missing
 
 
-def scaled(A: sp.csr_array, left_n: np.ndarray, right_m: np.ndarray | None, dtype) -> sp.csr_array:
+def scaled(A: sp.csr_array, left_n: np.ndarray, right_m: np.ndarray | None, dtype: DTypeLike) -> sp.csr_array:
     """Return diag(left) A diag(right) of a dtype, each product taken in float64."""
     data = np.empty(A.nnz, dtype)
     for stretch, first, lengths in _stretches(A, AT_ONCE):
@@ -122,4 +130,38 @@ def _stretches(A: sp.csr_array, step: int) -> Iterator[tuple[slice, int, np.ndar
 
 
 def inverse_or_zero(x: np.ndarray) -> np.ndarray:
+    """Return 1 / x, and 0 where x is 0."""
     return np.divide(1.0, x, out=np.zeros_like(x), where=x != 0)
+
+
+@dataclass(frozen=True, slots=True)
+class BadWeight:
+    """An edge, by its original ids, whose weight is negative or larger than LARGEST."""
+
+    weight: float
+    row: int
+    column: int
+
+    def error(self, what: str, instead: str = INSTEAD) -> GraphError:
+        """Return the error of what divides by sums of weights, such as an operator."""
+        edge = f"the edge between nodes {self.row} and {self.column} has weight {self.weight:.6g}"
+        if self.weight > 0:
+            return GraphError(f"{edge}, and sums of such weights are not finite. Divide all weights by the largest")
+        return GraphError(f"{edge}; {what} divides by sums of weights, none of which may be negative. {instead}")
+
+
+def bad_weight(
+    A: sp.csr_array, row_n: np.ndarray | None = None, column_m: np.ndarray | None = None
+) -> BadWeight | None:
+    """Return the smallest weight of A if it is negative, else the largest if it is too large, else None.
+
+    Args: row_n, column_m  original ids of rows and columns; None: 0, 1, ...
+    """
+    data = A.data[:1] if A.data.strides == (0,) else A.data  # one number for all
+    for e in (data.argmin(), data.argmax()) if len(data) else ():
+        weight = float(data[e])
+        if not 0 <= weight <= LARGEST:
+            row, column = int(np.searchsorted(A.indptr, e, side="right")) - 1, int(A.indices[e])
+            ids = (row if row_n is None else row_n[row]), (column if column_m is None else column_m[column])
+            return BadWeight(weight, *map(int, ids))
+    return None

@@ -27,7 +27,7 @@ def labelled(y: np.ndarray) -> np.ndarray:
     if y.dtype.kind in "OUT":
         return np.array([value is not None and value == value and value != "" for value in y.tolist()], bool)
     if task_of(y) == "numbers":
-        return ~np.isnan(y) if y.ndim == 1 else ~np.isnan(y).all(axis=1)
+        return ~np.isnan(y) if y.ndim == 1 else ~np.all(np.isnan(y), axis=1)
     return y >= 0 if y.ndim == 1 else np.ones(len(y), bool)
 
 
@@ -39,8 +39,12 @@ def given_split(name: str, splits: np.ndarray | None, which: str) -> np.ndarray 
                     a file of which the graph was read, as "given".
     Raises: GraphError where the graph has no split; UsageError for another name or number.
     """
-    if which == "random" or (which == "auto" and splits is None):
-        return None
+    is_drawn = which == "random" or (which == "auto" and splits is None)
+    return None if is_drawn else named_split(name, splits, which)
+
+
+def named_split(name: str, splits: np.ndarray | None, which: str) -> np.ndarray:
+    """Return the split that given_split returns where none is drawn."""
     if splits is None:
         raise GraphError(f"{name} has no split; use --split random, or give one: `spgnn convert SRC DST --split FILE`")
     is_first = which in ("auto", "given") or bool(split_file(which))

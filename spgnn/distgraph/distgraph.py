@@ -48,6 +48,7 @@ class DistGraph:
     ids: np.ndarray | None = None  # what the user calls all nodes, (N,), on ranks that hold the graph or its folder
     classes: tuple[str, ...] | None = None  # names of the classes, where ids are
     task: Task = "classes"  # what y_n has
+    fingerprint: str = ""  # of the whole graph, see spgnn.graph.fingerprint; "" of a part
 
     def __repr__(self) -> str:
         facts = f"{self.n_features:,} features -> {self.n_classes} {NOUNS[self.task]}"

@@ -21,7 +21,7 @@ from ..dist.find_hosts import find_hosts
 from ..dist.job.launchers import find_launcher
 from ..dist.launch import share_of_threads
 from ..errors import InputError, PartitionError, UsageError, agree, nearest, together
-from ..graph import Graph, task_of
+from ..graph import Graph, fingerprint, task_of
 from ..machine import give_back_memory
 from ..partition import PARTITIONERS, Partition, PartitionFolder, RowBlock, part_graph, partition_of
 from ..partition.checks import count_parts
@@ -39,8 +39,8 @@ from .part_sources import FolderSource, GraphSource
 from .scatter import scatter_blocks
 from .tensors import check_fits, check_sums, features, labels, negative_sums
 
-# The block of a rank, the function from nodes to the blocks that own them, the name of the graph, the method of the parts.
-OwnRows = tuple[RowBlock, Callable[[np.ndarray], np.ndarray], str, str]
+# The block of a rank, the function from nodes to the blocks that own them, name and fingerprint of the graph, the method of the parts.
+OwnRows = tuple[RowBlock, Callable[[np.ndarray], np.ndarray], str, str, str]
 
 
 def distribute(
@@ -126,11 +126,12 @@ def make_dgraph(source, comm: Communicator, partition, how: Distribution, has_ro
     layout = make_layout(comm, grid, how.scheme, dtype, pool, how.threads, how.order, wires)
     comm.phase = "partition and load"
     if isinstance(source, (FolderSource, GraphSource)):
-        block, owner_of, name, method = together(
-            comm, lambda: _of_parts(source.block, source.partition, layout, source.facts.name, has_rows)
+        facts = source.facts
+        block, owner_of, name, made_of, method = together(
+            comm, lambda: _of_parts(source.block, source.partition, layout, facts.name, facts.fingerprint, has_rows)
         )
     else:
-        block, owner_of, name, method = _own_rows(source, layout, partition, how)
+        block, owner_of, name, made_of, method = _own_rows(source, layout, partition, how)
     check_block(comm, block)
     give_back_memory()  # what reading and partitioning took
     if how.feature_norm == "none":
@@ -154,7 +155,7 @@ def make_dgraph(source, comm: Communicator, partition, how: Distribution, has_ro
     dgraph = DistGraph(
         comm=comm, A=A, X=X, y_n=y, split_n=split_n, n_nodes=n_nodes, n_classes=int(n_classes[0]), task=task,
         name=name, scheme=layout.scheme, method=method, nnz=int(nnz[0]), replication=how.replication,
-        feature_norm=how.feature_norm,
+        feature_norm=how.feature_norm, fingerprint=made_of,
     )  # fmt: skip
     if how.keep and X is not None:
         A.fixed_input = FixedInput(X)
@@ -207,7 +208,8 @@ def _own_rows(source, layout: Layout, partition, how: Distribution) -> OwnRows:
         own = together(comm, partition_facts, partition, comm.rank)
         check_same(comm, (graph_facts(graph) if all(has_graph) else {}) | own)
     graph, part = together(comm, _partitioned, graph, layout, partition, how)
-    name, method = comm.all_gather_json([graph.name, part.method] if comm.rank == 0 else None)[0]
+    about = together(comm, lambda: (graph.name, fingerprint(graph), part.method), root=0)
+    name, made_of, method = comm.all_gather_json(about)[0]
     owner_N = np.empty(comm.all_gather_json(None if part is None else part.n_nodes)[0], np.int32)
     if comm.rank == 0:
         owner_N[:] = part.owner_N
@@ -220,7 +222,7 @@ def _own_rows(source, layout: Layout, partition, how: Distribution) -> OwnRows:
         block = together(comm, row_block, graph, part or Partition(owner_N, k), layout.block)
     else:
         block = scatter_blocks(layout, graph, part)
-    return block, lambda ids: owner_N[ids], name, method
+    return block, lambda ids: owner_N[ids], name, made_of, method
 
 
 def _of_folder(folder: PartitionFolder, graph, layout: Layout) -> OwnRows:
@@ -228,17 +230,23 @@ def _of_folder(folder: PartitionFolder, graph, layout: Layout) -> OwnRows:
     _check_ranks(part.k, layout)
     if isinstance(graph, Graph):
         part.check_graph(graph.in_use())
-    return _of_parts(folder.checked_block, part, layout, part.graph_name or folder.path.name)
+    name = part.graph_name or folder.path.name
+    return _of_parts(folder.checked_block, part, layout, name, folder.manifest["fingerprint"])
 
 
 def _of_parts(
-    block_of: Callable[[int], RowBlock], part: Partition, layout: Layout, name: str, has_rows: bool = True
+    block_of: Callable[[int], RowBlock],
+    part: Partition,
+    layout: Layout,
+    name: str,
+    made_of: str,
+    has_rows: bool = True,
 ) -> OwnRows:
     """Return the rows of parts p, p + R, ... of block row p of R; none where there is no such part."""
     R, r = layout.grid.rows, layout.block
     blocks = [block_of(p) for p in range(r, part.k, R) if has_rows]
     block = merge_blocks(blocks, R, r) if blocks else no_rows(block_of(0), R, r)
-    return block, lambda ids: part.owner_N[ids] % R, name, part.method
+    return block, lambda ids: part.owner_N[ids] % R, name, made_of, part.method
 
 
 def _partitioned(graph: Graph | None, layout: Layout, partition, how: Distribution):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..dist.consistency import digest
 from ..graph import given_split
 from .distgraph import DistGraph
 from .distribute import make_dgraph
@@ -33,9 +32,3 @@ def rowless_parts(parts: Parts) -> DistGraph:
     how = replace(parts.how, replication=1, scheme="columns", keep=False)
     dgraph = make_dgraph(parts.source, parts.comm, None, how, has_rows=False)
     return replace(dgraph, n_classes=parts.n_classes, nnz=parts.source.facts.nnz)
-
-
-def parts_digest(parts: Parts) -> str:
-    """Return k and digests of the owners of all nodes and of the edges, on which averaging depends."""
-    part = parts.source.partition
-    return f"{parts.k}-{digest(part.owner_N)}-{part.graph_digest[:16]}"

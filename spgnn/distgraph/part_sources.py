@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from ..atomic import open_regular
 from ..config.names import Task
 from ..errors import PartitionError
-from ..graph import Graph, task_of
+from ..graph import Graph, fingerprint, task_of
 from ..partition import Partition, PartitionFolder, RowBlock
 from ..partition.folder.blocks import Halo, check_rank, row_block, select_rows
 from ..partition.folder.store import part_name, train_counts
@@ -28,6 +28,7 @@ from ..partition.part_halo import HaloFinder, matrix_sums
 class PartFacts:
     """What the parts of a graph have in common.
 
+    fingerprint  of the graph, see spgnn.graph.fingerprint.
     nnz        of the graph; n_features: 0 without features.
     hops       of the halos that PartSource.part returns.
     is_sparse  X is; n_splits: None for a vector.
@@ -36,6 +37,7 @@ class PartFacts:
 
     name: str
     method: str
+    fingerprint: str
     n_nodes: int
     nnz: int
     n_features: int
@@ -88,7 +90,10 @@ class FolderSource:
             n_splits = None if split is None or len(split["shape"]) == 1 else split["shape"][1]
             self.facts = PartFacts(
                 name=manifest.get("graph") or folder.path.name,
-                **{name: manifest[name] for name in ("method", "n_nodes", "nnz", "n_features", "n_classes", "train")},
+                **{
+                    name: manifest[name]
+                    for name in ("method", "fingerprint", "n_nodes", "nnz", "n_features", "n_classes", "train")
+                },
                 hops=manifest["hops"] if hops else 0,
                 is_sparse="features_data" in files[0],
                 task="classes" if labels is None else task_of(np.empty([0] * len(labels["shape"]), labels["dtype"])),
@@ -166,7 +171,7 @@ class GraphSource:
             train.append(train_counts(select_rows(graph.y, own_n), select_rows(graph.split, own_n)))
         self.facts = PartFacts(
             **{name: getattr(graph, name) for name in ("name", "n_nodes", "nnz", "n_features", "n_classes")},
-            method=partition.method, hops=hops, is_sparse=sp.issparse(graph.X), task=graph.task,
+            method=partition.method, fingerprint=fingerprint(graph), hops=hops, is_sparse=sp.issparse(graph.X), task=graph.task,
             is_symmetric=graph.is_both_ways, has_split=graph.split is not None,
             n_splits=graph.split.shape[1] if graph.split is not None and graph.split.ndim == 2 else None, sizes=sizes,
             train=train,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,11 +23,11 @@ from ..spmm.kernels.buffers import sum_dtype
 from ..training.metrics import RANKED, count, main_scores, predicted, probabilities, ranked_scores
 from ..training.splits import split_of
 from .checkpoint import best_checkpoint, finite, load_checkpoint, model_spec, read_json, write_array
+from .fingerprint import PREDICT, check_graph, graph_facts, made_on
 from .named import Names, check_table, prediction_columns, write_table
 from .opening import Source
 from .part_prediction import parts_of, predict_parts
 from .prepare import check_run, set_threads
-from .same_graph import MadeOn
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +138,7 @@ def predict(
 def compute(run: KeptRun, source: str | None, comm, wanted: How, is_embedded: bool) -> Computed:
     """Return what the model of a run says of GRAPH, of the run's own where source is None. Collective."""
     is_own, task = source is None, run.task
-    made_on = together(comm, MadeOn.of, run.folder / "checkpoints") if is_own else MadeOn()
+    before = together(comm, made_on, run.folder / "checkpoints") if is_own else (run.folder, {})
     opened = Source.open(source or run.graph, _fitted(run.config, source, comm), comm)
     config, threads = opened.config, set_threads(comm, run.config.threads)
     how = replace(select(Distribution, config), operator=operator_of(config, run.spec), threads=threads)
@@ -150,12 +149,11 @@ def compute(run: KeptRun, source: str | None, comm, wanted: How, is_embedded: bo
     needs_rows = "--embeddings" if is_embedded else "--proba" if wanted.proba else of_numbers
     parts, computed = parts_of(opened, how, model, wanted.evaluation, wanted.memory, needs_rows), Computed(opened.names)
     if parts is not None:
-        made_on.check_parts(parts)
+        check_graph(*before, graph_facts(parts), PREDICT)
         computed.predictions_N, computed.found = predict_parts(model, parts, wanted.scratch, task, run.metric, is_own)
     else:
-        read = opened.folder or partial(opened.read, partial(made_on.check_read, config))
-        dgraph = make_dgraph(read, comm, None, how)
-        made_on.check_rows(dgraph, opened, how)
+        dgraph = make_dgraph(opened.folder or opened.read, comm, None, how)
+        check_graph(*before, graph_facts(dgraph), PREDICT)
         if dgraph.n_features != (f_in := run.spec.arguments["f_in"]):
             raise CheckpointError(f"the graph has {dgraph.n_features} features; the run was trained on {f_in}")
         Z_nC = compute_rows(model, dgraph, task, computed, wanted.proba, is_embedded)

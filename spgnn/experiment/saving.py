@@ -20,7 +20,7 @@ from ..layers.registry import ModelSpec
 from ..training.trainer import Trainer
 from .checkpoint import BEST, HISTORY, OPTIMIZER, WEIGHTS, Files, finite, to_bytes
 from .checkpoint_writer import CheckpointWriter, Writing
-from .fingerprint import check_graph, check_parts, graph_facts, parts_facts
+from .fingerprint import check_graph, check_parts, graph_facts
 from .folder import RunFolder
 from .restoring import Found, Say, as_described, read_state, share_newest
 from .stopping import StopSignals, stopped
@@ -47,12 +47,11 @@ class Checkpoints:
     ):
         self.trainer, self.comm, self.every_s = trainer, trainer.comm, every_s
         self.writer = CheckpointWriter(Path(folder), moved)
-        parts = trainer.steps.parts
         self.facts = {  # of each manifest
             "model": None if model is None else asdict(model),
             "task": trainer.steps.scorer.task,
             "options": fixed_options(trainer.config),
-            "graph": graph_facts(trainer.dgraph) if parts is None else parts_facts(parts),
+            "graph": graph_facts(trainer.steps.parts or trainer.dgraph),
             "versions": {"spgnn": __version__, "torch": torch.__version__},
         }
         self.epoch = -1  # of the newest checkpoint that was begun

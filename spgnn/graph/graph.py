@@ -5,7 +5,6 @@ Shapes: N nodes, E stored nonzeros, F features, C classes or columns of numbers,
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -16,6 +15,7 @@ from ..config import names
 from ..config.names import Duplicates, Task
 from ..errors import GraphError, NamesKeywords, UsageError, check_keywords, nearest
 from .checks import check_graph, check_unchanged, read_only
+from .digest import edges_digest, fingerprint_of, table_digest
 from .edge_attr import (
     checked_antisymmetric,
     checked_attributes,
@@ -230,12 +230,8 @@ class Graph(metaclass=NamesKeywords):
         return named_split(self.name, self.split, str(index))
 
     def digest(self) -> str:
-        """Return the SHA-256 of the structure (sizes, indptr, indices, weights), 64 hex digits."""
-        sha = hashlib.sha256(np.array([self.n_nodes, self.nnz], np.int64).tobytes())
-        for array, dtype in ((self.A.indptr, np.int64), (self.A.indices, np.int64), (self.A.data, np.float64)):
-            for start in range(0, len(array), 1 << 22):
-                sha.update(np.ascontiguousarray(array[start : start + (1 << 22)], dtype=dtype).tobytes())
-        return sha.hexdigest()
+        """Return 64 hex digits of the structure: rows, indices and weights of A."""
+        return table_digest(self.A)
 
     def notes(self) -> list[str]:
         """Return what a user should know of what was left out, or looks like a mistake, a sentence each."""
@@ -294,6 +290,16 @@ def _with_attributed(graph: Graph, edges: Edges) -> Graph:
     for column in graph.meta.get("antisymmetric", ()):
         edge_attr[is_new_E, column] *= -1
     return replace(graph, A=A, edge_attr=edge_attr, edge_ids=ids, edges=edges)
+
+
+def fingerprint(graph: Graph) -> str:
+    """Return what tells a graph, as it is used, from another one: NONZEROS-EDGES-NODES, the last two of 16 hex digits.
+
+    EDGES is a digest of structure, weights and attributes; NODES of features, labels and splits.
+    """
+    tables = [table_digest(rows) for rows in (graph.X, graph.y, graph.split)]
+    of_edges = None if graph.edge_attr is None else edges_digest(graph.edge_ids, graph.edge_attr)
+    return fingerprint_of(graph.nnz, graph.digest(), of_edges, tables)
 
 
 def check_is_graph(graph: object) -> None:

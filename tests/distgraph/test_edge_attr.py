@@ -13,7 +13,7 @@ from worlds import parallel
 from spgnn import distribute, part_graph, save_partition, train
 from spgnn.distgraph import Parts
 from spgnn.errors import InputError, ShapeError, UsageError
-from spgnn.experiment.fingerprint import graph_facts, graph_facts_of_parts
+from spgnn.experiment.fingerprint import graph_facts
 from spgnn.graph import Graph, graph_from_coo
 from spgnn.graph.structure import multi_from_coo
 from spgnn.layers import GCN, Stack
@@ -188,7 +188,8 @@ def test_the_fingerprint_of_a_graph_has_its_attributes_on_any_ranks(comm, tmp_pa
     of = lambda graph: graph_facts(distribute(graph, comm, method="random", dtype="float64"))
     facts, changed = of(graph), np.array(graph.edge_attr)
     changed[7, 2] += 1e-9
-    assert facts == of(folder) == graph_facts_of_parts(Parts(folder, comm, dtype="float64"))
+    of_parts = graph_facts(Parts(folder, comm, dtype="float64"))
+    assert of_parts.pop("parts") and facts == of(folder) == of_parts
     assert (
         facts["edges"]
         != of(Graph(graph.A, graph.X, edge_attr=changed, edge_ids=graph.edge_ids, edges="undirected"))["edges"]
@@ -251,8 +252,9 @@ def test_parts_of_a_stream_with_attributes_are_those_of_the_graph(use, hops, tmp
     }  # fmt: skip
     part_to_folder(tmp_path / "edges.npy", 4, tmp_path / "parts", hops=hops, **options)
     whole, parts = PartitionFolder(tmp_path / "whole"), PartitionFolder(tmp_path / "parts")
-    assert whole.manifest["graph_digest"] == parts.manifest["graph_digest"] and check_parts(parts.path)
-    assert whole.manifest["metrics"] == parts.manifest["metrics"]
+    for name in ("graph_digest", "fingerprint", "metrics"):
+        assert whole.manifest[name] == parts.manifest[name]
+    assert check_parts(parts.path)
     for p in range(4):
         for name in whole.manifest["parts"][p]:
             files = [np.load(folder.path / f"part-{p:05d}" / f"{name}.npy") for folder in (whole, parts)]

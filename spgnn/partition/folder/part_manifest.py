@@ -13,10 +13,10 @@ from ...atomic import open_regular
 from ...data.manifest import checked_manifest, seal
 from ...errors import PartitionError, is_integer
 
-FORMAT, VERSION = "spgnn-partition", 3
+FORMAT, VERSION = "spgnn-partition", 4
 KEYS = {
     int: "n_nodes k n_features seed hops n_classes",
-    str: "method graph_digest owner_sha256 sha256",
+    str: "method graph_digest fingerprint owner_sha256 sha256",
     dict: "metrics edge_meta? files",
     list: "parts classes? train",
     float: "balance seconds?",

@@ -1,6 +1,6 @@
 """A partition on disk: owner.npy, manifest.json, and a folder per part with what its rank loads.
 
-manifest.json   sizes, method, seed, balance, digest of the graph, metrics; dtype, shape and SHA-256 of every file
+manifest.json   sizes, method, seed, balance, digest and fingerprint of the graph, metrics; dtype, shape and SHA-256 of every file
 owner.npy       (N,) int32, original order
 ids.npy         (N,) int64, or ids_bytes.npy and ids_indptr.npy, what the user calls the nodes, where they have names
 part-00000/     own, indptr, indices, weights, features | features_{indptr,indices,data}, labels, split, sums;
@@ -28,7 +28,7 @@ from ...atomic import check_replaceable, new_folder, read_regular, sync
 from ...data.readers.npz import read_npy
 from ...data.save import write_npy
 from ...errors import InputError, PartitionError, SpgnnError, UsageError
-from ...graph import TRAIN, Graph, labelled
+from ...graph import TRAIN, Graph, fingerprint, labelled
 from ...graph.ids import checked_ids, packed_ids, unpacked_ids
 from ..checks import check_hops
 from ..part_halo import HaloFinder, matrix_sums
@@ -92,6 +92,7 @@ def save_partition(partition: Partition, folder: str | Path, graph: Graph, hops:
             "graph": graph.name,
             "edges": graph.edges,
             "graph_digest": partition.graph_digest,
+            "fingerprint": fingerprint(graph),
             "metrics": partition.metrics,
             "owner_sha256": sha256_of(partition.owner_N),
             "n_features": graph.n_features,

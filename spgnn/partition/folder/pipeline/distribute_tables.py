@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....graph.digest import RowsDigest
 from ...metrics import rows_in_order
 from ..store import part_name
 from .npy import NpyFile, header_bytes, read_slice
@@ -38,15 +39,19 @@ def distribute_table(
     with_halo: bool,
     progress,
 ) -> dict:
-    """Write NAME.npy of each part, or NAME_{indptr,indices,data}.npy; with_halo: also halo_NAME, in the order of halo.npy."""
+    """Write NAME.npy of each part, or NAME_{indptr,indices,data}.npy; with_halo: also halo_NAME, in the order of halo.npy.
+
+    Returns: {digest: table_digest of the whole table}.
+    """
     folders = [work.new / part_name(p) for p in range(k)]
     own = [_open(folder, name, table) for folder in folders]
     halo = [_open(folder, f"halo_{name}", table) for folder in folders] if with_halo else []
     halo_files = [folder / "halo.npy" for folder in folders[: len(halo)]]
     offset = header_bytes(halo_files[0]) if halo else 0
-    at_k = [0] * k
+    at_k, digest = [0] * k, RowsDigest()
     for start, rows in table.blocks(block_bytes):
         stop = start + rows.shape[0]
+        digest.add(rows)
         order, bounds = by_part(owner_N[start:stop], k)
         for p in np.flatnonzero(np.diff(bounds)):
             own[p].append(rows[order[bounds[p] : bounds[p + 1]]])
@@ -59,7 +64,7 @@ def distribute_table(
         progress(name, stop, table.rows)
     for files in (*own, *halo):
         files.finish()
-    return {}
+    return {"digest": digest.hexdigest()}
 
 
 def by_part(owner_m: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

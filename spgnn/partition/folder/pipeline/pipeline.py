@@ -17,7 +17,6 @@ Shapes: N nodes, E edges, k parts.
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import time
 from pathlib import Path
@@ -29,6 +28,7 @@ from ....data.readers.lines import read_owner
 from ....data.readers.make_graph import graph_name
 from ....errors import FormatError, ResourceError, SpgnnError
 from ....graph import Graph
+from ....graph.digest import RowsDigest, edges_digest, fingerprint_of
 from ....graph.structure import index_dtype
 from ...checks import check_owner
 from ...metrics import metrics_of_counts
@@ -218,14 +218,7 @@ class _Run:
     def _digest(self, work: WorkFolder, spilled: dict, nnz: int) -> dict:
         """Return Graph.digest of the graph that the parts make up; write all sums, and the rows of the halo if hops > 1."""
         n_nodes, dtype = self.n_nodes, spilled["index_dtype"]
-        sha = hashlib.sha256(np.int64([n_nodes, nnz]).tobytes())
-        all_rows = rows.GlobalRows(work.new, self.owner_N, self.k, dtype)
-        sha.update(np.int64(0).tobytes())
-        end = 0
-        for start in range(0, n_nodes, 1 << 20):
-            ends = end + np.cumsum(all_rows.lengths_N[start : start + (1 << 20)], dtype=np.int64)
-            end = int(ends[-1])
-            sha.update(ends.tobytes())
+        digest, all_rows = RowsDigest(), rows.GlobalRows(work.new, self.owner_N, self.k, dtype)
         # A halo may have more nonzeros than any part, up to all.
         halo = None
         if self.options.hops > 1:
@@ -237,18 +230,15 @@ class _Run:
         )
         sums = SumsOfNodes(all_rows.lengths_N, is_symmetric, is_multi)
         for start, lengths, columns in all_rows.blocks(self._block_entries()):
-            sha.update(columns.astype(np.int64).data)
+            digest.add_parts(lengths, columns, np.ones(len(columns)))
             sums.add(start, lengths, columns)
             if halo is not None:
                 halo.add(start, lengths, columns)
             self.progress("digest", start + len(lengths), n_nodes)
-        ones = np.ones(1 << 18)
-        for start in range(0, nnz, len(ones)):
-            sha.update(ones[: nnz - start].data)
         if halo is not None:
             halo.finish()
         sums.write(work, self.k, self.options.hops > 0)
-        return {"digest": sha.hexdigest()}
+        return {"digest": digest.hexdigest()}
 
     def _manifest(self, work: WorkFolder, read: dict, parts: list[dict], sent_PP: np.ndarray, digest: str) -> dict:
         sizes_k = np.bincount(self.owner_N, minlength=self.k)
@@ -262,10 +252,14 @@ class _Run:
         name = graph_name(options.path) if options.path else getattr(options.source, "name", "stream")
         labels, split = (self.tables.get(table) for table in ("labels", "split"))
         counted = [count_train(work.new / part_name(p), labels, split) for p in range(self.k)]
+        nnz, tables = int(nnz_k.sum()), [work.record(name) or {} for name in ("features", "labels", "split")]
+        fingerprint = fingerprint_of(
+            nnz, digest, self._edges_digest(work), [table.get("digest", "") for table in tables]
+        )
         manifest = {
-            "n_nodes": self.n_nodes, "nnz": int(nnz_k.sum()), "k": self.k, "method": method, "seed": options.seed,
+            "n_nodes": self.n_nodes, "nnz": nnz, "k": self.k, "method": method, "seed": options.seed,
             "balance": options.balance, "graph": name, "edges": options.edges, "graph_digest": digest,
-            "metrics": found, "owner_sha256": sha256_of(self.owner_N),
+            "fingerprint": fingerprint, "metrics": found, "owner_sha256": sha256_of(self.owner_N),
             "n_features": 0 if X is None else X.width if isinstance(X, Sparse) else X.tail[0],
             "n_classes": max((classes for classes, _ in counted), default=0), **self._edge_meta(read),
             "hops": self.options.hops, "train": [train for _, train in counted],
@@ -276,6 +270,13 @@ class _Run:
         write_manifest(work.new, manifest)
         head = {"k": self.k, "n": self.n_nodes, "nnz": manifest["nnz"], "edges": read["n_edges"], "method": method}
         return head | found | {"hops": self.options.hops}
+
+    def _edges_digest(self, work: WorkFolder) -> int | None:
+        """Return edges_digest of the attributes of all parts."""
+        if self.attributes is None:
+            return None
+        of_part = lambda p, name: np.load(work.new / part_name(p) / f"{name}.npy", mmap_mode="r")
+        return sum(edges_digest(of_part(p, "edge_ids"), of_part(p, "edge_attr")) for p in range(self.k)) % 2**64
 
     def _edge_meta(self, read: dict) -> dict:
         if self.attributes is None:

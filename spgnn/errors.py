@@ -10,8 +10,10 @@ import numbers
 import os
 import re
 import textwrap
-from collections.abc import Iterable
-from typing import TextIO
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, TextIO, TypeVar, overload
+
+T = TypeVar("T")
 
 NO_MEMORY = (
     *("can't allocate memory", "cannot allocate memory", "out of memory", "can't start new thread"),
@@ -102,6 +104,15 @@ ELSEWHERE = {
     ),
     **dict.fromkeys("verbose quiet v q progress".split(), "messages are on stderr, --json is for machines"),
 }
+
+
+class Ranks(Protocol):
+    """What errors need of a Communicator."""
+
+    @property
+    def rank(self) -> int: ...
+
+    def all_gather_json(self, value: Any) -> list[Any]: ...
 
 
 class SpgnnError(Exception):
@@ -308,7 +319,7 @@ def check_choice(name: str, value, choices: Iterable[str]) -> None:
         raise UsageError(f"{name} = {value!r} is not known{nearest(str(value), choices)}")
 
 
-def agree(comm, error: Exception | None) -> None:
+def agree(comm: Ranks, error: BaseException | None) -> None:
     """Raise on all ranks if any rank has an error; return on all ranks if none has.
 
     A rank with an error raises its own; the others raise RankError that names the first such rank,
@@ -323,7 +334,11 @@ def agree(comm, error: Exception | None) -> None:
         raise RankError(f"rank {rank} failed: {theirs['message']}", theirs["exit_code"])
 
 
-def together(comm, function, *args, root: int | None = None):
+@overload
+def together(comm: Ranks, function: Callable[..., T], *args: Any) -> T: ...
+@overload
+def together(comm: Ranks, function: Callable[..., T], *args: Any, root: int) -> T | None: ...
+def together(comm: Ranks, function: Callable[..., T], *args: Any, root: int | None = None) -> T | None:
     """Return function(*args); where it fails on one rank, all ranks raise (see agree).
 
     With root, that rank alone calls it and the others return None. Collective.
@@ -336,6 +351,11 @@ def together(comm, function, *args, root: int | None = None):
             error = caught
     agree(comm, error)
     return result
+
+
+def from_root(comm: Ranks, function: Callable[..., Any], *args: Any) -> Any:
+    """Return on all ranks what function(*args) returns on rank 0, a JSON value; where it fails, all raise. Collective."""
+    return comm.all_gather_json(together(comm, function, *args, root=0))[0]
 
 
 def exit_code_of(error: BaseException) -> int:

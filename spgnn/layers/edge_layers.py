@@ -7,13 +7,16 @@ self-loops are added.
 from __future__ import annotations
 
 import math
+from typing import Unpack
 
 import torch
 from torch import nn
 
 from ..errors import UsageError, check_integer, check_number
+from ..spmm.operator.features import AnyRows
+from ..spmm.operator.view import LayerView
 from .edge_mlp import attributes, states
-from .layer import Layer, add_bias
+from .layer import Ending, Layer, add_bias
 
 
 class GINE(Layer):
@@ -27,15 +30,17 @@ class GINE(Layer):
 
     operator, hops, is_random = "none", 1, False
 
-    def __init__(self, f_in: int, f_out: int, f_edge: int, hidden: int | None = None, eps: float = 0.0, **end):
+    def __init__(
+        self, f_in: int, f_out: int, f_edge: int, hidden: int | None = None, eps: float = 0.0, **end: Unpack[Ending]
+    ):
         super().__init__(f_in, f_out)
-        end = {"bias": True} | end
+        end.setdefault("bias", True)
         hidden = check_integer("hidden", f_out if hidden is None else hidden, 1)
         self.W_e, self.W_1, self.W_2 = self.weight(f_edge, f_in), self.weight(f_in, hidden), self.weight(hidden, f_out)
         self.b_1, self.eps = self.weight(hidden) if end["bias"] else None, check_number("eps", eps)
         self.end_with(**end)
 
-    def forward(self, A, H_mF):
+    def forward(self, A: LayerView, H_mF: AnyRows) -> torch.Tensor:
         """Return the rows of own nodes, (n, C). Collective."""
         S_nF = A.sum(torch.relu(A.cols(H_mF) + _weighted(A, self.W_e)))
         U = torch.relu(add_bias(((1 + self.eps) * A.select(H_mF) + S_nF) @ self.W_1, self.b_1))
@@ -53,15 +58,16 @@ class NNConv(Layer):
 
     operator, hops, is_random = "none", 1, False
 
-    def __init__(self, f_in: int, f_out: int, f_edge: int, basis: int = 4, hidden: int = 16, **end):
+    def __init__(self, f_in: int, f_out: int, f_edge: int, basis: int = 4, hidden: int = 16, **end: Unpack[Ending]):
         super().__init__(f_in, f_out)
+        end.setdefault("bias", True)
         for name, value in (("basis", basis), ("hidden", hidden)):
             check_integer(name, value, 1)
         self.basis, self.W, self.W_FCB = basis, self.weight(f_in, f_out), self.weight(f_in, f_out * basis)
         self.W_e, self.b_e, self.W_c = self.weight(f_edge, hidden), self.weight(hidden), self.weight(hidden, basis)
-        self.end_with(**({"bias": True} | end))
+        self.end_with(**end)
 
-    def forward(self, A, H_mF):
+    def forward(self, A: LayerView, H_mF: AnyRows) -> torch.Tensor:
         """Return the rows of own nodes, (n, C). Collective."""
         c_EB = torch.relu(_weighted(A, self.W_e) + self.b_e) @ self.W_c
         S_nC = A.sum(c_EB, H_mF @ self.W_FCB).view(-1, self.f_out, self.basis).sum(2)
@@ -80,16 +86,17 @@ class Transformer(Layer):
 
     operator, hops, is_random = "none", 1, False
 
-    def __init__(self, f_in: int, f_out: int, f_edge: int, heads: int = 1, **end):
+    def __init__(self, f_in: int, f_out: int, f_edge: int, heads: int = 1, **end: Unpack[Ending]):
         super().__init__(f_in, f_out)
+        end.setdefault("bias", True)
         self.heads = check_integer("heads", heads, 1)
         if f_out % heads:
             raise UsageError(f"heads = {heads} do not divide f_out = {f_out}; choose others")
         self.W, self.W_q, self.W_k, self.W_v = (self.weight(f_in, f_out) for _ in range(4))
         self.W_e = self.weight(f_edge, f_out)
-        self.end_with(**({"bias": True} | end))
+        self.end_with(**end)
 
-    def forward(self, A, H_mF):
+    def forward(self, A: LayerView, H_mF: AnyRows) -> torch.Tensor:
         """Return the rows of own nodes, (n, C). Collective."""
         K, D = self.heads, self.f_out // self.heads
         q, e_EF, W_eDK = H_mF @ self.W_q, attributes(A, len(self.W_e)), self.W_e.view(-1, D, K)
@@ -99,9 +106,6 @@ class Transformer(Layer):
         e_nFK = A.sum((alpha_EK[:, None, :] * e_EF[:, :, None]).flatten(1)).view(-1, e_EF.shape[1], K)
         of_edges = torch.einsum("nfk,fdk->ndk", e_nFK, W_eDK.to(e_nFK.dtype)).flatten(1)
         return self.finish(A, H_mF, A.select(H_mF) @ self.W + A.sum(alpha_EK, H_mF @ self.W_v) + of_edges)
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, heads={self.heads}"
 
 
 class PNA(Layer):
@@ -116,16 +120,19 @@ class PNA(Layer):
 
     operator, hops, is_random = "none", 1, False
 
-    def __init__(self, f_in: int, f_out: int, f_edge: int, hidden: int | None = None, delta: float = 1.0, **end):
+    def __init__(
+        self, f_in: int, f_out: int, f_edge: int, hidden: int | None = None, delta: float = 1.0, **end: Unpack[Ending]
+    ):
         super().__init__(f_in, f_out)
+        end.setdefault("bias", True)
         hidden = check_integer("hidden", f_in if hidden is None else hidden, 1)
         self.delta = check_number("delta", delta, 1e-6)
         self.W_i, self.W_j = self.weight(f_in, hidden), self.weight(f_in, hidden)
         self.W_e, self.b_m = self.weight(f_edge, hidden), self.weight(hidden)
         self.W = self.weight(f_in + 12 * hidden, f_out)
-        self.end_with(**({"bias": True} | end))
+        self.end_with(**end)
 
-    def forward(self, A, H_mF):
+    def forward(self, A: LayerView, H_mF: AnyRows) -> torch.Tensor:
         """Return the rows of own nodes, (n, C). Collective."""
         M = torch.relu(A.on_edges(H_mF @ self.W_i + self.b_m, H_mF @ self.W_j, _weighted(A, self.W_e)))
         joined = torch.cat([A.mean(M), A.max(M), A.min(M), A.std(M)], 1)
@@ -151,10 +158,12 @@ class GatedGCN(Layer):
         self.b_x, self.b = self.weight(f_in), self.weight(f_in)
         self.norm_x, self.norm_h = nn.LayerNorm(f_in), nn.LayerNorm(f_in)
 
-    def forward(self, A, H_nF, E_EF=None):
+    def forward(
+        self, A: LayerView, H_nF: torch.Tensor, E_EF: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return H' (n, F) and E' (E, F). Collective."""
-        of_edges = states(self, E_EF) @ self.W_e
-        x_EF = A.on_edges(H_nF @ self.W_i + self.b_x, H_nF @ self.W_j, of_edges)
+        E_EF = states(self, E_EF)
+        x_EF = A.on_edges(H_nF @ self.W_i + self.b_x, H_nF @ self.W_j, E_EF @ self.W_e)
         gate_EF = torch.sigmoid(x_EF)
         Z = H_nF @ self.U + self.b + A.sum(gate_EF, H_nF @ self.V) / (A.sum(gate_EF) + 1e-6)
         return H_nF + torch.relu(self.norm_h(Z)), E_EF + torch.relu(self.norm_x(x_EF))

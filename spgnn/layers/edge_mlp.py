@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from ..errors import UsageError, check_choice, check_integer
+from ..spmm.operator.view import LayerView
 from .layer import Layer
 
 INNER = {"silu": nn.SiLU, "relu": nn.ReLU, "elu": nn.ELU, "gelu": nn.GELU, "tanh": nn.Tanh}
@@ -21,15 +22,14 @@ class EdgeEncoder(Layer):
 
     def __init__(self, f_edge: int, f_in: int, hidden: int, act: str = "silu"):
         super().__init__(f_in, f_in)
-        self.f_edge, self.hidden, self.inner_name = f_edge, hidden, act
+        self.f_edge, self.hidden = f_edge, hidden
         self.mlp = _mlp(f_edge, hidden, hidden, act)
 
-    def forward(self, A, H_nF, E_EF=None):
+    def forward(
+        self, A: LayerView, H_nF: torch.Tensor, E_EF: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return H and the states of edges, (E, hidden). Nothing is exchanged."""
         return H_nF, A.map_edges(self.mlp, attributes(A, self.f_edge), self.hidden)
-
-    def extra_repr(self) -> str:
-        return f"{self.f_in} -> {self.f_out}, edges {self.f_edge} -> {self.hidden}, act={self.inner_name}"
 
 
 class EdgeMLP(Layer):
@@ -49,17 +49,15 @@ class EdgeMLP(Layer):
     def __init__(self, f_in: int, hidden: int | None = None, act: str = "silu"):
         super().__init__(f_in, f_in)
         hidden = check_integer("hidden", f_in if hidden is None else hidden, 1)
-        self.hidden, self.inner_name = hidden, act
         self.W, self.b = self.weight(3 * f_in, hidden), self.weight(hidden)
         self.edge = _mlp(hidden, hidden, f_in, act)[1:]  # its first product is W
         self.node = _mlp(2 * f_in, hidden, f_in, act)
 
-    def forward(self, A, H_nF, E_EF=None):
+    def forward(
+        self, A: LayerView, H_nF: torch.Tensor, E_EF: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return H' (n, F) and E' (E, F). Collective."""
         return A.update_edges(self.edge, self.node, H_nF, states(self, E_EF), self.W, self.b)
-
-    def extra_repr(self) -> str:
-        return f"{self.f_in} -> {self.f_out}, hidden={self.hidden}, act={self.inner_name}"
 
 
 class EdgeDecoder(Layer):
@@ -77,10 +75,12 @@ class EdgeDecoder(Layer):
         self.W_i, self.W_j, self.W_e = (self.weight(f_in, hidden) for _ in range(3))
         self.b, self.W, self.b_o = self.weight(hidden), self.weight(hidden, f_out), self.weight(f_out)
 
-    def forward(self, A, H_nF, E_EF=None):
+    def forward(
+        self, A: LayerView, H_nF: torch.Tensor, E_EF: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return Z (E, C) in place of H, and E. Collective."""
-        of_edges = states(self, E_EF) @ self.W_e
-        Z = torch.relu(A.on_edges(H_nF @ self.W_i + self.b, H_nF @ self.W_j, of_edges))
+        E_EF = states(self, E_EF)
+        Z = torch.relu(A.on_edges(H_nF @ self.W_i + self.b, H_nF @ self.W_j, E_EF @ self.W_e))
         return Z @ self.W + self.b_o, E_EF
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Unpack
+
+import torch
 
 from ..errors import UsageError, check_choice, check_integer, check_number
 from ..spmm.chains.dropout import check_rate
-from .layer import Layer, random_if_dropped
+from ..spmm.chains.end import NO_END
+from ..spmm.operator.features import AnyRows
+from ..spmm.operator.view import LayerView
+from .layer import BuiltIn, Ending
 
 HEADS = 8
 ATTENTION, MERGE = ("v1", "v2"), ("cat", "mean")
 
 
-class GAT(Layer):
+class GAT(BuiltIn):
     """x = H W, Z_i = act(sum_j alpha_ij x_j + b), alpha the softmax of e over row i of A + I, for each head.
 
     v1: e_ij = lrelu(left x_i + right x_j). v2: e_ij = a lrelu(l_i + r_j), l = H W_l + b_l, r = H W, and Z_i of r_j.
@@ -31,7 +36,6 @@ class GAT(Layer):
 
     operator = "loops"
     hops = 1
-    is_random = random_if_dropped
 
     def __init__(
         self,
@@ -42,10 +46,10 @@ class GAT(Layer):
         merge: Literal["cat", "mean"] = "cat",
         slope: float = 0.2,
         dropout: float = 0.0,
-        **end,
+        **end: Unpack[Ending],
     ):
         super().__init__(f_in, f_out)
-        end = {"bias": True} | end
+        end.setdefault("bias", True)
         if heads is None:
             heads = 1 if merge == "cat" and f_out % HEADS else HEADS
         check_integer("heads", heads, 1)
@@ -64,22 +68,18 @@ class GAT(Layer):
             self.b_l = self.weight(D * heads) if end["bias"] else None
         self.end_with(**end)
 
-    def forward(self, A, H_mF):
+    def forward(self, A: LayerView, H_mF: AnyRows) -> torch.Tensor:
         """Return the rows of own nodes, (n, C). Collective."""
         X = A.linear(H_mF, self.W_FC)
         is_fused = (self.merge == "cat" or self.heads == 1) and self.norm is None and self.has_pass
-        softmax = {"slope": self.slope, "rate": self.dropout} | ({"end": (self.b_C, self.act_name)} if is_fused else {})
+        end = (self.b_C, self.act_name) if is_fused else NO_END
         if self.attention == "v1":
-            Z = A.attend(X, self.left_DK, self.right_DK, **softmax)
+            Z = A.attend(X, self.left_DK, self.right_DK, self.slope, self.dropout, end=end)
         else:
-            Z = A.attend2(A.dense(H_mF, self.W_l, self.b_l), X, self.a_DK, **softmax)
+            left = A.dense(H_mF, self.W_l, self.b_l)
+            Z = A.attend2(left, X, self.a_DK, self.slope, self.dropout, end=end)
         if is_fused:
             return self.add_input(A, H_mF, Z)
         if self.merge == "mean" and self.heads > 1:
             Z = Z.view(len(Z), self.f_out, self.heads).sum(2) / self.heads
         return self.finish(A, H_mF, Z)
-
-    def extra_repr(self) -> str:
-        return f"{self.f_in} -> {self.f_out}, {self.attention}, heads={self.heads}, {self.merge}, " + (
-            f"slope={self.slope}, dropout={self.dropout}, {self.end}"
-        )

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from .layer import Layer, random_if_dropped
+import torch
+
+from ..spmm.operator.features import AnyRows
+from ..spmm.operator.view import LayerView
+from .layer import BuiltIn
 
 
-class GCN(Layer):
+class GCN(BuiltIn):
     """Z = act(A H W + b), then layer norm and + H where asked.
 
     Args:   f_in, f_out  widths F and C.
@@ -14,7 +18,6 @@ class GCN(Layer):
     """
 
     hops = 1
-    is_random = random_if_dropped
 
     def __init__(
         self,
@@ -30,10 +33,6 @@ class GCN(Layer):
         self.end_with(act, bias, norm, residual)
         self.reads_input = self.residual
 
-    def forward(self, A, H_nF):
+    def forward(self, A: LayerView, H_nF: AnyRows) -> torch.Tensor:
         """Return act(A H W + b), (n, C), of the own nodes. Collective."""
         return self.chained(A, H_nF, self.W_FC)  # eq. (2)
-
-    def extra_repr(self) -> str:
-        own = f", operator={self.operator}" if self.operator else ""
-        return f"{self.f_in} -> {self.f_out}, act={self.act_name}, residual={self.residual}{own}"

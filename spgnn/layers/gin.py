@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from torch import nn
 
 from ..errors import check_integer, check_number
-from .layer import Layer, random_if_dropped
+from ..spmm.operator.features import AnyRows
+from ..spmm.operator.view import LayerView
+from .layer import BuiltIn, Ending
 
 
-class GIN(Layer):
+class GIN(BuiltIn):
     """Z = act(relu(((1 + eps) H + A H) W_1 + b_1) W_2 + b), A the edges as they are.
 
     Args:   f_in, f_out  widths F and C.
@@ -23,13 +27,18 @@ class GIN(Layer):
 
     operator = "none"
     hops = 1
-    is_random = random_if_dropped
 
     def __init__(
-        self, f_in: int, f_out: int, hidden: int | None = None, eps: float = 0.0, train_eps: bool = False, **end
+        self,
+        f_in: int,
+        f_out: int,
+        hidden: int | None = None,
+        eps: float = 0.0,
+        train_eps: bool = False,
+        **end: Unpack[Ending],
     ):
         super().__init__(f_in, f_out)
-        end = {"bias": True} | end
+        end.setdefault("bias", True)
         hidden = check_integer("hidden", f_out if hidden is None else hidden, 1)
         self.W_1, self.b_1 = self.weight(f_in, hidden), self.weight(hidden) if end["bias"] else None
         self.W_2 = self.weight(hidden, f_out)
@@ -43,10 +52,7 @@ class GIN(Layer):
         if isinstance(self.eps, nn.Parameter):
             nn.init.constant_(self.eps, self.start)
 
-    def forward(self, A, H_mF):
+    def forward(self, A: LayerView, H_mF: AnyRows) -> torch.Tensor:
         """Return the rows of own nodes, (n, C). Collective."""
         U = A.own_chain(H_mF, self.W_1, 1 + self.eps, self.b_1, relu=True)
         return self.dense(A, H_mF, U, self.W_2)
-
-    def extra_repr(self) -> str:
-        return f"{self.f_in} -> {self.W_2.shape[0]} -> {self.f_out}, {self.end}"

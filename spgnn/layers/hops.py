@@ -22,8 +22,9 @@ def pruned_hops(model: nn.Module, run: DryRun | None) -> tuple[tuple[int, ...], 
         return (), "a hook may replace the rows of a layer"
     if getattr(model, "jump", None):
         return (), "the last layer reads the rows of all layers (jump)"
-    hops = tuple(hops_of(layer) for layer in model.layers)
-    for number, (layer, of_layer) in enumerate(zip(model.layers, hops), start=1):
+    hops: list[int] = []
+    for number, layer in enumerate(model.layers, start=1):
+        of_layer = hops_of(layer)
         named = f"layer {number}, {type(layer).__name__},"
         if of_layer is None:
             return (), f"{named} declares no hops and may read any rows"
@@ -31,7 +32,8 @@ def pruned_hops(model: nn.Module, run: DryRun | None) -> tuple[tuple[int, ...], 
             return (), f"{named} reads rows that are {of_layer} hops away"
         if not of_layer and run is not None and run.layer(number).products:
             return (), f"{named} declares hops = 0, and multiplies with A"
-    return (hops, "") if run is not None else ((), "the model cannot run without data")
+        hops.append(of_layer)
+    return (tuple(hops), "") if run is not None else ((), "the model cannot run without data")
 
 
 def block_hops(model: nn.Module, n_blocks: int) -> tuple[int, ...]:

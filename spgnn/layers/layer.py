@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import math
 import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import torch
 from torch import nn
@@ -12,6 +14,10 @@ from torch import nn
 from ..config.names import LAYER_NORMS, Norm
 from ..errors import NamesKeywords, UsageError, check_integer, nearest
 from ..spmm.chains.end import ENDS, end
+from ..spmm.operator.features import AnyRows
+from ..spmm.operator.view import LayerView
+
+Activation = Callable[[torch.Tensor], torch.Tensor]
 
 
 def identity(Z: torch.Tensor) -> torch.Tensor:
@@ -19,7 +25,7 @@ def identity(Z: torch.Tensor) -> torch.Tensor:
     return Z
 
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Activation] = {
     "none": identity,
     "relu": torch.relu,
     "elu": nn.functional.elu,
@@ -28,6 +34,7 @@ ACTIVATIONS = {
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
 }
+SHOWN_APART = frozenset(("f_in", "f_out", "act", "bias", "norm", "residual"))
 NORMS = (None, *(name for name in LAYER_NORMS if name != "none"))
 ROW_WISE = (nn.Linear, nn.Identity, nn.LayerNorm, nn.ReLU, nn.ELU, nn.GELU, nn.Tanh, nn.Sigmoid, nn.LeakyReLU, nn.SiLU)
 ROW_WISE += (nn.Mish, nn.PReLU, nn.SELU, nn.CELU, nn.ReLU6, nn.Softplus, nn.Softsign, nn.Hardtanh, nn.Hardswish)
@@ -38,12 +45,21 @@ TORCHS_GENERATOR = threading.Lock()
 class MadeWith(NamesKeywords):
     """A class whose objects know their arguments by keyword, as made_with: a Stack of them can be listed and rebuilt."""
 
-    def __call__(cls, *args, **keywords):
+    def __call__(cls, *args: Any, **keywords: Any) -> Any:
         layer = super().__call__(*args, **keywords)
         arguments = inspect.signature(cls.__init__).bind(layer, *args, **keywords).arguments
         _, *given = arguments.items()
         vars(layer)["made_with"] = {key: value for key, value in given if key != "end"} | arguments.get("end", {})
         return layer
+
+
+class Ending(TypedDict, total=False):
+    """Keywords of Layer.end_with."""
+
+    act: str | None
+    bias: bool
+    norm: str | None
+    residual: bool
 
 
 class Layer(nn.Module, metaclass=MadeWith):
@@ -77,10 +93,25 @@ class Layer(nn.Module, metaclass=MadeWith):
 
     operator: Norm | None = None
     reads_input = True
-    hops: int | None = None
-    is_random = True
-    drops_input = True
     carries_edges = False
+    if TYPE_CHECKING:  # declared by a value, or by a property
+
+        @property
+        def hops(self) -> int | None: ...
+        @property
+        def is_random(self) -> bool: ...
+        @property
+        def drops_input(self) -> bool: ...
+
+    else:
+        hops, is_random, drops_input = None, True, True
+
+    # Set by end_with.
+    act: Activation
+    act_name: str
+    b_C: nn.Parameter | None
+    norm: nn.LayerNorm | None
+    residual: bool
 
     def __init__(self, f_in: int, f_out: int):
         for name, width in (("f_in", f_in), ("f_out", f_out)):
@@ -90,10 +121,17 @@ class Layer(nn.Module, metaclass=MadeWith):
         self.drawn: list[nn.Parameter] = []  # what `weight` made
 
     def extra_repr(self) -> str:
-        """Return widths, end and operator: ranks with different models are told apart by what this shows."""
+        """Return widths, arguments of the constructor that are attributes, end and operator.
+
+        Ranks with different models are told apart by what this shows, and by the shapes of weights.
+        """
         shown = [f"{self.f_in} -> {self.f_out}"]
+        for name in inspect.signature(type(self).__init__).parameters:
+            value = None if name in SHOWN_APART else vars(self).get(name)
+            if isinstance(value, (bool, int, float, str, tuple)):
+                shown.append(f"{name}={value}")
         if hasattr(self, "act_name"):
-            shown.append(self.end)
+            shown.append(f"act={self.act_name}" + (", residual" if self.residual else ""))
         if self.operator:
             shown.append(f"operator={self.operator}")
         return ", ".join(shown)
@@ -121,17 +159,16 @@ class Layer(nn.Module, metaclass=MadeWith):
         """Whether the kernels have the activation."""
         return self.act_name in ENDS and self.act is activation(self.act_name)
 
-    @property
-    def end(self) -> str:
-        """Return act and residual, as extra_repr has them."""
-        return f"act={self.act_name}" + (", residual" if self.residual else "")
-
-    def chained(self, A, H_mF, W_FC, V_FC=None) -> torch.Tensor:
+    def chained(
+        self, A: LayerView, H_mF: AnyRows, W_FC: torch.Tensor, V_FC: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Return act(norm(A H W + H V + b)) + H, (n, C), as `end_with` has it; V None: without H V. Collective."""
         Z_nC = A.chain(H_mF, W_FC, self.b_C, relu=self._is_relu, V_FC=V_FC)
         return Z_nC if self._is_relu else self._end(A, H_mF, Z_nC)
 
-    def dense(self, A, H_mF, X_nF, W_FC, add_nC=None) -> torch.Tensor:
+    def dense(
+        self, A: LayerView, H_mF: AnyRows, X_nF: AnyRows, W_FC: torch.Tensor, add_nC: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Return act(norm(X W + add + b)) + H, (n, C), as `end_with` has it."""
         Z_nC = A.dense(X_nF, W_FC, self.b_C, relu=self._is_relu, add=add_nC)
         return Z_nC if self._is_relu else self._end(A, H_mF, Z_nC)
@@ -141,17 +178,17 @@ class Layer(nn.Module, metaclass=MadeWith):
         """Whether a ReLU alone follows the bias: products end in it."""
         return self.act is torch.relu and self.norm is None and not self.residual
 
-    def finish(self, A, H_mF, Z_nC) -> torch.Tensor:
+    def finish(self, A: LayerView, H_mF: AnyRows, Z_nC: torch.Tensor) -> torch.Tensor:
         """Return act(norm(Z + b)) + H, (n, C), as `end_with` has it."""
         return self._end(A, H_mF, Z_nC, self.b_C)
 
-    def _end(self, A, H_mF, Z_nC, b_C=None) -> torch.Tensor:
+    def _end(self, A: LayerView, H_mF: AnyRows, Z_nC: torch.Tensor, b_C: torch.Tensor | None = None) -> torch.Tensor:
         if self.norm is not None:
             Z_nC, b_C = self.norm(end(A, Z_nC, b_C)), None
         Z_nC = end(A, Z_nC, b_C, self.act_name) if self.has_pass else self.act(end(A, Z_nC, b_C))
         return self.add_input(A, H_mF, Z_nC)
 
-    def add_input(self, A, H_mF, Z_nC) -> torch.Tensor:
+    def add_input(self, A: LayerView, H_mF: AnyRows, Z_nC: torch.Tensor) -> torch.Tensor:
         """Return Z + H where the layer has a residual, else Z."""
         return Z_nC + _dense(A.select(H_mF)) if self.residual else Z_nC
 
@@ -171,6 +208,15 @@ class Layer(nn.Module, metaclass=MadeWith):
             parameter.copy_(_glorot(parameter.shape, generator))
         for module in self.children():
             initialise(module, generator)
+
+
+class BuiltIn(Layer):
+    """A layer of spgnn that multiplies with A: it draws nothing but its dropout, unless a part of it is replaced."""
+
+    @property
+    def is_random(self) -> bool:
+        """Whether a training pass may differ from an evaluation of the same weights."""
+        return getattr(self, "dropout", 0) > 0 or hops_of(self) is None
 
 
 def is_row_wise(module: nn.Module) -> bool:
@@ -195,24 +241,20 @@ def hops_of(layer: nn.Module) -> int | None:
     return layer.hops if "hops" in vars(declared) else None
 
 
-# is_random of a layer that draws nothing but its dropout.
-random_if_dropped = property(lambda layer: getattr(layer, "dropout", 0) > 0 or hops_of(layer) is None)
-
-
 def initialise(module: nn.Module, generator: torch.Generator) -> None:
     """Re-initialise a module and its children from a generator: by `initialise` if defined, else `reset_parameters`."""
-    if hasattr(module, "initialise"):
-        module.initialise(generator)
+    if callable(draw := getattr(module, "initialise", None)):
+        draw(generator)
     elif type(module) is nn.Linear:  # as reset_parameters draws it, without the generator of the process
         with torch.no_grad():
             bound = 1 / math.sqrt(max(module.in_features, 1))
             for parameter in module.parameters():
                 parameter.copy_(torch.empty(parameter.shape).uniform_(-bound, bound, generator=generator))
-    elif hasattr(module, "reset_parameters"):
+    elif callable(reset := getattr(module, "reset_parameters", None)):
         seed = int(torch.randint(2**62, (), generator=generator, device="cpu"))  # of a meta model, too
         with TORCHS_GENERATOR, torch.random.fork_rng(devices=()):
             torch.manual_seed(seed)
-            module.reset_parameters()
+            reset()
     else:
         for child in module.children():
             initialise(child, generator)
@@ -225,17 +267,19 @@ def _glorot(shape: tuple[int, ...], generator: torch.Generator | None = None) ->
     return torch.empty(shape, dtype=torch.float32).uniform_(-bound, bound, generator=generator)
 
 
-def width_of(layer: nn.Module, name: str) -> int | None:
+def width_of(layer: nn.Module, name: Literal["f_in", "f_out"]) -> int | None:
     """Return the f_in or f_out that a layer declares, or that a Linear of torch has; None where it has none."""
     return getattr(layer, name, getattr(layer, {"f_in": "in_features", "f_out": "out_features"}[name], None))
 
 
-def _dense(H_nF) -> torch.Tensor:
+def _dense(H_nF: AnyRows) -> torch.Tensor:
     """Return sparse rows as a tensor, as large as Z: rows that are added to Z have F = C."""
     return H_nF if torch.is_tensor(H_nF) else H_nF.dense()
 
 
-def dense_act(A, X_nF, W_FC, b_C, act) -> torch.Tensor:
+def dense_act(
+    A: LayerView, X_nF: AnyRows, W_FC: torch.Tensor, b_C: torch.Tensor | None, act: Activation
+) -> torch.Tensor:
     """Return act(X W + b), act a function: those of ENDS in the product or in one pass over its rows."""
     Z_nC = A.dense(X_nF, W_FC, b_C, relu=act is torch.relu)
     if act is torch.relu:
@@ -249,7 +293,7 @@ def add_bias(Z_nC: torch.Tensor, b_C: torch.Tensor | None) -> torch.Tensor:
     return Z_nC if b_C is None else Z_nC + b_C.to(Z_nC.dtype)
 
 
-def activation(act: str | None):
+def activation(act: str | None) -> Activation:
     """Return the function called `act`; None is the identity."""
     name = act or "none"
     if name not in ACTIVATIONS:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, Unpack
 
+import torch
 from torch import nn
 
 from ..errors import UsageError, check_choice, check_integers
-from .layer import Layer, random_if_dropped
+from ..spmm.operator.features import AnyRows
+from ..spmm.operator.view import LayerView
+from .layer import BuiltIn, Ending
 
 
-class MixHop(Layer):
+class MixHop(BuiltIn):
     """Z = act([A^j H W_j for j in powers] + b), side by side; combine = sum: act(sum over j of A^j H W_j + b).
 
     Args:   f_in, f_out  widths F and C; side by side, a power has C / len(powers) columns, the first ones one more.
@@ -24,12 +27,17 @@ class MixHop(Layer):
     """
 
     hops = property(lambda self: self.powers[-1])
-    is_random = random_if_dropped
 
     def __init__(
-        self, f_in: int, f_out: int, powers: Sequence[int] = (0, 1, 2), combine: Literal["cat", "sum"] = "cat", **end
+        self,
+        f_in: int,
+        f_out: int,
+        powers: Sequence[int] = (0, 1, 2),
+        combine: Literal["cat", "sum"] = "cat",
+        **end: Unpack[Ending],
     ):
         super().__init__(f_in, f_out)
+        end.setdefault("bias", True)
         check_choice("combine", combine, ("cat", "sum"))
         powers = check_integers("powers", powers, 0)
         if not powers or list(powers) != sorted(set(powers)) or powers[-1] == 0:
@@ -39,12 +47,9 @@ class MixHop(Layer):
         self.powers, self.combine, count = powers, combine, len(powers)
         widths = [f_out // count + (i < f_out % count) for i in range(count)] if combine == "cat" else [f_out] * count
         self.W = nn.ParameterList([self.weight(f_in, width) for width in widths])
-        self.end_with(**{"bias": True} | end)
+        self.end_with(**end)
 
-    def forward(self, A, H_mF):
+    def forward(self, A: LayerView, H_mF: AnyRows) -> torch.Tensor:
         """Return the rows of own nodes, (n, C). Collective."""
         Z_nC = A.powers(H_mF, list(self.W), self.powers, self.combine)
         return self.finish(A, H_mF, Z_nC)
-
-    def extra_repr(self) -> str:
-        return f"{self.f_in} -> {self.f_out}, powers={self.powers}, {self.combine}, {self.end}"

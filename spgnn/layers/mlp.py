@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Unpack
 
+import torch
 from torch import nn
 
 from ..errors import check_integers
 from ..spmm.chains.dropout import check_rate
-from .layer import Layer, activation, dense_act, random_if_dropped
+from ..spmm.operator.features import AnyRows
+from ..spmm.operator.view import LayerView
+from .layer import BuiltIn, Ending, activation, dense_act
 
 
-class MLP(Layer):
+class MLP(BuiltIn):
     """Z = act(... act(H W_1 + b_1) ... W_k + b_k): nothing between its products but `inner`, and act after the last.
 
     Args:   f_in, f_out  widths F and C.
@@ -24,13 +28,18 @@ class MLP(Layer):
     """
 
     hops = 0
-    is_random = random_if_dropped
 
     def __init__(
-        self, f_in: int, f_out: int, hidden: Sequence[int] = (), inner: str = "relu", dropout: float = 0.0, **end
+        self,
+        f_in: int,
+        f_out: int,
+        hidden: Sequence[int] = (),
+        inner: str = "relu",
+        dropout: float = 0.0,
+        **end: Unpack[Ending],
     ):
         super().__init__(f_in, f_out)
-        end = {"bias": True} | end
+        end.setdefault("bias", True)
         self.inner, self.dropout = activation(inner), check_rate(dropout)
         hidden = check_integers("hidden", hidden)
         widths = [f_in, *hidden, f_out]
@@ -38,14 +47,10 @@ class MLP(Layer):
         self.b = nn.ParameterList([self.weight(c) for c in hidden] if end["bias"] else [])
         self.end_with(**end)
 
-    def forward(self, A, H_nF):
+    def forward(self, A: LayerView, H_nF: AnyRows) -> torch.Tensor:
         """Return the rows of own nodes, (n, C)."""
         Z = H_nF
         for number, W in enumerate(self.W[:-1]):
             Z = dense_act(A, Z, W, self.b[number] if len(self.b) else None, self.inner)
             Z = A.drop(Z, self.dropout, draw=number + 1)
         return self.dense(A, H_nF, Z, self.W[-1])
-
-    def extra_repr(self) -> str:
-        widths = [self.f_in, *(W.shape[1] for W in self.W)]
-        return f"{' -> '.join(map(str, widths))}, {self.end}"

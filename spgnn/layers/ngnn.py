@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import torch
 from torch import nn
 
 from ..errors import UsageError, check_integer
+from ..spmm.operator.features import AnyRows
+from ..spmm.operator.view import LayerView
 from .layer import Layer, dense_act, hops_of
 
 
@@ -32,12 +35,9 @@ class NGNN(Layer):
         self.b = nn.ParameterList([self.weight(f) for _ in range(depth)] if bias else [])
         self.end_with(act)
 
-    def forward(self, A, H_mF):
+    def forward(self, A: LayerView, H_mF: AnyRows) -> torch.Tensor:
         """Return the rows of own nodes, (n, C). Collective where the inner layer is."""
         Z_nC = self.layer(A, H_mF)
         for number, W_CC in enumerate(self.W):
             Z_nC = dense_act(A, Z_nC, W_CC, self.b[number] if len(self.b) else None, self.act)
         return Z_nC
-
-    def extra_repr(self) -> str:
-        return f"{self.f_in} -> {self.f_out}, depth={len(self.W)}, act={self.act_name}"

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from typing import Unpack
 
 import torch
 from torch import nn
 
 from ..errors import UsageError, check_integer, check_number, is_number
 from ..spmm.chains.dropout import check_rate
-from .layer import Layer, random_if_dropped
+from ..spmm.operator.features import AnyRows
+from ..spmm.operator.view import LayerView
+from .layer import BuiltIn, Ending, Layer
 
 
-class SGC(Layer):
+class SGC(BuiltIn):
     """Z = act(A^J H W + b).
 
     Args:   f_in, f_out  widths F and C; powers: J.
@@ -22,25 +25,22 @@ class SGC(Layer):
     """
 
     hops = property(lambda self: self.powers)
-    is_random = random_if_dropped
 
-    def __init__(self, f_in: int, f_out: int, powers: int = 2, **end):
+    def __init__(self, f_in: int, f_out: int, powers: int = 2, **end: Unpack[Ending]):
         super().__init__(f_in, f_out)
+        end.setdefault("bias", True)
         check_integer("powers", powers, 1)
         self.powers, self.W_FC = powers, self.weight(f_in, f_out)
-        self.end_with(**{"bias": True} | end)
+        self.end_with(**end)
         self.reads_input = self.residual
 
-    def forward(self, A, H_mF):
+    def forward(self, A: LayerView, H_mF: AnyRows) -> torch.Tensor:
         """Return the rows of own nodes, (n, C). Collective."""
         Z_nC = A.chain(H_mF, self.W_FC, self.b_C, power=self.powers)
         return self._end(A, H_mF, Z_nC)
 
-    def extra_repr(self) -> str:
-        return f"{self.f_in} -> {self.f_out}, powers={self.powers}, {self.end}"
 
-
-class APPNP(Layer):
+class APPNP(BuiltIn):
     """Z_0 = H; Z_j = (1 - t) A Z_(j-1) + t H; Z = Z_J: personalised PageRank of the rows of H, without weights.
 
     Args:   f         width of H and Z.
@@ -52,26 +52,22 @@ class APPNP(Layer):
 
     drops_input = False
     hops = property(lambda self: self.powers)
-    is_random = random_if_dropped
 
     def __init__(self, f: int, powers: int = 10, teleport: float = 0.1, dropout: float = 0.0):
         super().__init__(f, f)
         check_integer("powers", powers, 1)
         self.powers, self.teleport, self.dropout = powers, check_share("teleport", teleport), check_rate(dropout)
 
-    def forward(self, A, H_nF):
+    def forward(self, A: LayerView, H_nF: AnyRows) -> torch.Tensor:
         """Return the rows of own nodes, (n, f). Collective."""
-        check_dense(self, H_nF)
-        Z_nF, start_nF = H_nF, self.teleport * A.select(H_nF)
+        Z_nF = dense_rows(self, H_nF)
+        start_nF = self.teleport * A.select(Z_nF)
         for draw in range(1, self.powers + 1):
             Z_nF = torch.add(start_nF, A @ A.drop(Z_nF, self.dropout, draw), alpha=1 - self.teleport)  # eq. (5)
         return Z_nF
 
-    def extra_repr(self) -> str:
-        return f"{self.f_in}, powers={self.powers}, teleport={self.teleport}, dropout={self.dropout}"
 
-
-class GCNII(Layer):
+class GCNII(BuiltIn):
     """H_l = act(((1 - alpha) A H_(l-1) + alpha H_0) ((1 - b_l) I + b_l W_l)), b_l = ln(theta / l + 1), H_0 = H.
 
     Args:   f        width of H and all H_l.
@@ -85,7 +81,6 @@ class GCNII(Layer):
 
     drops_input = False
     hops = property(lambda self: len(self.W))
-    is_random = random_if_dropped
 
     def __init__(
         self,
@@ -103,9 +98,9 @@ class GCNII(Layer):
         self.W = nn.ParameterList([self.weight(f, f) for _ in range(depth)])
         self.end_with(act)
 
-    def forward(self, A, H_nF):
+    def forward(self, A: LayerView, H_nF: AnyRows) -> torch.Tensor:
         """Return the rows of own nodes, (n, f). Collective."""
-        check_dense(self, H_nF)
+        H_nF = dense_rows(self, H_nF)
         start_nF = self.alpha * A.select(H_nF)
         I_FF = torch.eye(self.f_in, dtype=self.W[0].dtype, device=self.W[0].device)
         for l, W_FF in enumerate(self.W, start=1):
@@ -113,9 +108,6 @@ class GCNII(Layer):
             b_l = math.log(self.theta / l + 1)
             H_nF = self.dense(A, H_nF, S_nF, (1 - b_l) * I_FF + b_l * W_FF)  # eq. (5)
         return H_nF
-
-    def extra_repr(self) -> str:
-        return f"{self.f_in}, depth={len(self.W)}, alpha={self.alpha}, theta={self.theta}, dropout={self.dropout}"
 
 
 def check_share(name: str, value: float) -> float:
@@ -125,7 +117,8 @@ def check_share(name: str, value: float) -> float:
     return value
 
 
-def check_dense(layer: Layer, H) -> None:
-    """Raise UsageError where a layer that keeps the width of H gets sparse rows."""
-    if H.is_sparse:
+def dense_rows(layer: Layer, H: AnyRows) -> torch.Tensor:
+    """Return dense rows. Raises: UsageError where a layer that keeps the width of H gets sparse ones."""
+    if not torch.is_tensor(H):
         raise UsageError(f"{type(layer).__name__} reads dense rows, but X is sparse: put an MLP before it")
+    return H

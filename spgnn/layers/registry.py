@@ -90,7 +90,7 @@ def family(name: str, *options: str) -> Callable[[Build], Build]:
     known = [field.name for field in fields(ModelConfig) if field.name != "model"]
     for option in options:
         if option not in known:
-            raise UsageError(f"family {name!r}: no model has an option {option!r}{nearest(str(option), known)}")
+            raise UsageError(f"family {name!r}: no model has an option {option!r}{nearest(option, known)}")
 
     def decorate(make: Build) -> Build:
         FAMILIES[name] = Family(options, make)
@@ -243,7 +243,7 @@ def _stack_of(arguments: dict[str, Any]) -> Stack:
 
     def made(name: str, keywords: dict[str, Any]):
         if name not in CLASSES:
-            raise UsageError(f"layer {name!r} is not known{nearest(str(name), CLASSES)}")
+            raise UsageError(f"layer {name!r} is not known{nearest(name, CLASSES)}")
         nested = {key: made(*value) for key, value in keywords.items() if key == "layer"}
         return getattr(import_module(f".{CLASSES[name]}", __package__), name)(**keywords | nested)
 

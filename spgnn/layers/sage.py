@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Unpack
 
 import torch
 
 from ..config.names import Norm
 from ..errors import UsageError, check_choice, check_integer
-from .layer import Layer, random_if_dropped
+from ..spmm.operator.features import AnyRows
+from ..spmm.operator.view import LayerView
+from .layer import BuiltIn, Ending
 
 OPERATORS: dict[str, Norm] = {"mean": "row", "sum": "none", "gcn": "row_loops", "max": "none"}
 COMBINE = ("add", "cat")
 
 
-class SAGE(Layer):
+class SAGE(BuiltIn):
     """Z = act(H W_s + M(H) W_n + b); with combine = cat, act([H W_s | M(H) W_n] + b), halves of f_out.
 
     Args:   f_in, f_out  widths F and C.
@@ -29,7 +31,6 @@ class SAGE(Layer):
     """
 
     hops = 1
-    is_random = random_if_dropped
 
     def __init__(
         self,
@@ -38,10 +39,10 @@ class SAGE(Layer):
         aggregator: Literal["mean", "sum", "gcn", "max"] = "mean",
         combine: Literal["add", "cat"] = "add",
         pool: int | None = None,
-        **end,
+        **end: Unpack[Ending],
     ):
         super().__init__(f_in, f_out)
-        end = {"bias": True} | end
+        end.setdefault("bias", True)
         check_choice("aggregator", aggregator, tuple(OPERATORS))
         check_choice("combine", combine, COMBINE)
         if combine == "cat" and (f_out < 2 or aggregator == "gcn"):
@@ -61,7 +62,7 @@ class SAGE(Layer):
         self.W_s = None if aggregator == "gcn" else self.weight(f_in, f_s)
         self.end_with(**end)
 
-    def forward(self, A, H_mF):
+    def forward(self, A: LayerView, H_mF: AnyRows) -> torch.Tensor:
         """Return the rows of own nodes, (n, C). Collective."""
         if self.aggregator != "max" and self.combine == "add":
             return self.chained(A, H_mF, self.W_n, self.W_s)
@@ -76,6 +77,3 @@ class SAGE(Layer):
         else:
             own, neighbours = A.dense(A.select(H_mF), self.W_s), A.chain(H_mF, self.W_n)
         return self.finish(A, H_mF, torch.cat([own, neighbours], dim=1))
-
-    def extra_repr(self) -> str:
-        return f"{self.f_in} -> {self.f_out}, {self.aggregator}, {self.combine}, {self.end}"

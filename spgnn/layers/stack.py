@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, cast
 
 import torch
 from torch import nn
@@ -12,11 +14,17 @@ from ..config.names import NORMS, Norm
 from ..errors import NamesKeywords, ShapeError, UsageError, check_choice, nearest
 from ..spmm.chains.autograd import mixed_precision
 from ..spmm.chains.dropout import NOTHING, EpochKeys, Key, check_rate, dropout_key
+from ..spmm.operator.features import AnyRows
+from ..spmm.operator.protocol import Operator
+from ..spmm.operator.view import LayerView
 from .foreign.on_ranks import OnRanks
 from .layer import Layer, hops_of, is_row_wise, width_of
 from .units import Units
 
-JOINED_WIDTH = {"cat": sum, "max": max}  # of the layers that a last one reads
+JOINED_WIDTH: dict[str, Callable[[Iterable[int]], int]] = {
+    "cat": sum,
+    "max": max,
+}  # of the layers that a last one reads
 
 
 class Stack(nn.Module, metaclass=NamesKeywords):
@@ -44,7 +52,8 @@ class Stack(nn.Module, metaclass=NamesKeywords):
         self.layers = nn.ModuleList(layers)
         self.dropout, self.jump = check_rate(dropout), jump
         self.input_dropout = input_dropout
-        self.number, self.seed, self.epoch = 0, 0, 0  # of set_epoch
+        self.number, self.seed = 0, 0  # of set_epoch
+        self.epoch: int | EpochKeys = 0
         self.is_trained = False  # then `train` continues from these weights
         self.inputs: Units | None = None  # of the snapshots that it was trained on
         self.units: Units | None = None  # of the numbers that it was trained on
@@ -83,21 +92,23 @@ class Stack(nn.Module, metaclass=NamesKeywords):
             A, X = operands(A, X)
         if epoch:
             set_epoch(self, seed, epoch)
-        Z_nC = self._run(A, X if self.inputs is None else self.inputs.without(X), self.layers)
+        Z_nC = self._run(
+            A, X if self.inputs is None else self.inputs.without(cast("torch.Tensor", X)), list(self.layers)
+        )
         return Z_nC if self.units is None else self.units(Z_nC)
 
-    def _load_from_state_dict(self, state_dict, prefix, *args):
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **more: Any) -> None:
         """Make the units that a state has; torch loads them after this."""
         for name in ("inputs", "units"):
             mean_C = state_dict.get(f"{prefix}{name}.mean_C")
             if mean_C is not None and getattr(self, name) is None:
                 weight = next(self.parameters(), mean_C)
                 setattr(self, name, Units(len(mean_C)).to(weight.device, weight.dtype))
-        super()._load_from_state_dict(state_dict, prefix, *args)
+        super()._load_from_state_dict(state_dict, prefix, *args, **more)
 
-    def embed(self, A, X) -> torch.Tensor:
+    def embed(self, A: Operator, X: AnyRows) -> torch.Tensor:
         """Return the input of the last layer (n, F): the embeddings of the own nodes."""
-        return self._run(A, X, self.layers[:-1])
+        return self._run(A, X, list(self.layers)[:-1])
 
     def dropout_of(self, number: int) -> tuple[float, Key]:
         """Return the rate of dropout on the input of a layer, from 1 on, and the key of the layer in this pass."""
@@ -105,7 +116,7 @@ class Stack(nn.Module, metaclass=NamesKeywords):
         key = dropout_key(self.seed, self.epoch, number, self.number) if self.training else NOTHING
         return self.dropout if is_dropped else 0.0, key
 
-    def _run(self, A, H, layers):
+    def _run(self, A: Operator | LayerView, H: Any, layers: Sequence[nn.Module]) -> Any:
         outputs: list[torch.Tensor] = []  # that the last layer reads, with jump
         E = None  # the states of edges, of layers that have them
         for number, layer in enumerate(layers, start=1):
@@ -136,7 +147,7 @@ class Stack(nn.Module, metaclass=NamesKeywords):
         return H
 
 
-def operands(A, X):
+def operands(A: Any, X: AnyRows | None) -> tuple[Operator, AnyRows]:
     """Return operator and X of a DistGraph that is given alone. Raises: UsageError for anything else."""
     if X is None and not torch.is_tensor(A) and getattr(A, "X", None) is not None:
         return A.A, A.X
@@ -146,7 +157,7 @@ def operands(A, X):
     )
 
 
-def _check_layer(number: int, layer, is_called: bool) -> None:
+def _check_layer(number: int, layer: Any, is_called: bool) -> None:
     """Raise UsageError unless a layer is a module and, where the Stack calls it, takes (A, H)."""
     if not isinstance(layer, nn.Module):
         hint = "; give layers one by one, Stack(*layers)" if isinstance(layer, (list, tuple)) else ""
@@ -193,7 +204,7 @@ def takes_rows(layer: nn.Module) -> bool:
     return False
 
 
-def apply_layer(layer: nn.Module, A, H):
+def apply_layer(layer: nn.Module, A: LayerView, H: AnyRows) -> Any:
     """Return layer(A, H), or layer(H) of a module of one argument, whose BatchNorm and Dropout act on the whole graph."""
     if not takes_rows(layer):
         return layer(A, H)
@@ -209,7 +220,8 @@ def _check_widths(layers: tuple[nn.Module, ...], jump: str | None) -> None:
         got, expected, written = width_of(second, "f_in"), width_of(first, "f_out"), f"layer {number} writes"
         if jump and number == len(layers) - 1:
             outs = [width_of(layer, "f_out") for layer in layers[:-1]]
-            if None in outs:
+            outs = [width for width in outs if width is not None]
+            if len(outs) < len(layers) - 1:
                 continue
             if jump == "max" and len(set(outs)) > 1:
                 raise ShapeError(f"jump = max needs layers of one width; got {', '.join(map(str, outs))}")
@@ -218,7 +230,7 @@ def _check_widths(layers: tuple[nn.Module, ...], jump: str | None) -> None:
             raise ShapeError(f"layer {number + 1} reads {got} columns, {written} {expected}")
 
 
-def _check_written(number: int, layer: nn.Module, H) -> None:
+def _check_written(number: int, layer: nn.Module, H: Any) -> None:
     """Raise ShapeError where a layer that declares f_out writes something else."""
     f_out, shape = width_of(layer, "f_out"), getattr(H, "shape", None)
     if f_out is not None and (shape is None or tuple(shape[1:]) != (f_out,)):
@@ -228,7 +240,7 @@ def _check_written(number: int, layer: nn.Module, H) -> None:
         )
 
 
-def _note_loaded(stack: Stack, keys) -> None:
+def _note_loaded(stack: Stack, keys: Any) -> None:
     stack.is_trained = True
 
 
@@ -243,8 +255,16 @@ def norms_of(model: nn.Module) -> list[Norm | None]:
     return list(dict.fromkeys(layer.operator for layer in layers)) or [None]
 
 
+class _Draws(Protocol):
+    """A module with dropout of its own: a Stack or a wrapped module."""
+
+    number: int
+    seed: int
+    epoch: int | EpochKeys
+
+
 def set_epoch(model: nn.Module, seed: int, epoch: int | EpochKeys) -> None:
     """Set the seed and epoch from which Stacks and wrapped modules draw the dropout of the next training pass."""
     others = [module for module in model.modules() if isinstance(module, Layer) and hasattr(module, "epoch")]
-    for number, drawn in enumerate([*stacks_of(model), *others]):
+    for number, drawn in enumerate(cast("list[_Draws]", [*stacks_of(model), *others])):
         drawn.number, drawn.seed, drawn.epoch = number, seed, epoch

@@ -162,3 +162,6 @@ class SparseRows:
         """Return S with stored entries zeroed as the dense mask of (key, node, feature) has it."""
         dropped = kernels_on(self.pool.device).drop_csr(self.csr, node_n, key, rate)
         return SparseRows(dropped, self.pool, self.dtype, self.csr.threads)
+
+
+AnyRows = torch.Tensor | SparseRows

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 from .traffic import Traffic
 
 Op = Literal["sum", "max", "min"]
+Counts = Sequence[int] | np.ndarray  # of rows, one per rank
+Buffer = TypeVar("Buffer")  # a numpy array or a CPU tensor; the result is the one that was given
 
 
 @runtime_checkable
@@ -43,16 +45,16 @@ class Communicator(Protocol):
     traffic: Traffic
     phase: str  # the step of the program; reported when this rank fails
 
-    def all_reduce(self, x, op: Op = "sum"):
+    def all_reduce(self, x: Buffer, op: Op = "sum") -> Buffer:
         """x = op over the ranks of x, in place; return x. bool takes max (any) and min (all)."""
 
-    def all_gather(self, x) -> np.ndarray:
+    def all_gather(self, x: Any) -> np.ndarray:
         """Return the rows of all ranks, in rank order; the counts may differ."""
 
     def all_gather_json(self, value: Any) -> list[Any]:
         """Return the JSON value of each rank, in rank order."""
 
-    def all_to_all(self, send, send_rows: Sequence[int], recv, recv_rows: Sequence[int]):
+    def all_to_all(self, send: Any, send_rows: Counts, recv: Buffer, recv_rows: Counts) -> Buffer:
         """Send the next send_rows[q] rows of send to rank q, for each q; fill recv likewise; return recv.
 
         Args: send (sum(send_rows), ...), recv (sum(recv_rows), ...), of one dtype and row shape.
@@ -60,7 +62,7 @@ class Communicator(Protocol):
         memory, but an empty one may be a view of the other.
         """
 
-    def broadcast(self, x, root: int = 0):
+    def broadcast(self, x: Buffer, root: int = 0) -> Buffer:
         """x = x of root, in place; return x."""
 
     def barrier(self) -> None:
@@ -72,10 +74,10 @@ class Communicator(Protocol):
         Its traffic is its own, and is counted in this communicator's too, under this one's ranks.
         """
 
-    def start_all_to_all(self, send, send_rows: Sequence[int], recv, recv_rows: Sequence[int]) -> Request:
+    def start_all_to_all(self, send: Any, send_rows: Counts, recv: Any, recv_rows: Counts) -> Request:
         """Start all_to_all; both buffers stay untouched until the request has ended."""
 
-    def start_all_reduce(self, x, op: Op = "sum") -> Request:
+    def start_all_reduce(self, x: Any, op: Op = "sum") -> Request:
         """Start all_reduce; x stays untouched until the request has ended."""
 
     def abort(self, exit_code: int, message: str) -> None:

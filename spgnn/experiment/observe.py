@@ -12,9 +12,8 @@ from ..config import TrainConfig
 from ..dist.job.watchdog import watched
 from ..errors import ResourceError, together
 from ..spmm.operator.timing import TimedOperations
-from ..timeline.logview import log_view
+from ..timeline.outputs import check_path, log_view, write_own_trace, write_trace
 from ..timeline.recorder import EVALUATION, Recorder
-from ..timeline.trace import check_path, write_own_trace, write_trace
 from ..training.steps import Scorer, Step, WrappedStep
 from ..training.trainer import Trainer
 
@@ -76,9 +75,9 @@ class ObservedScorer:
         self.split = scorer.split
         if hasattr(scorer, "ranked"):
             self.ranked = scorer.ranked
-        self.logits = recorder.wrap(scorer.logits, "other", stage=EVALUATION)
-        self._counts = recorder.wrap(scorer.counts, "scores", stage=EVALUATION)
-        self.predictions = recorder.wrap(scorer.predictions, "other", stage=EVALUATION)
+        self.logits = recorder.span("other", stage=EVALUATION)(scorer.logits)
+        self._counts = recorder.span("scores", stage=EVALUATION)(scorer.counts)
+        self.predictions = recorder.span("other", stage=EVALUATION)(scorer.predictions)
 
     def counts(self, Z_nC: torch.Tensor | None = None):
         """Return the counts of each split and class, see Scorer."""

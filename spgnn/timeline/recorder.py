@@ -6,14 +6,17 @@ epochs; spans are stored of the set-up and of the first and last epochs.
 
 from __future__ import annotations
 
-import functools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
+
+if TYPE_CHECKING:
+    from ..dist import Communicator
 
 SET_UP, TRAINING, EVALUATION, RESULTS = "set-up", "training", "evaluation", "results"
 STAGES = (SET_UP, TRAINING, EVALUATION, RESULTS)
@@ -107,25 +110,15 @@ class Recorder:
             self._stack[-1].inner_s += span.end - span.start
 
     @contextmanager
-    def span(self, phase: str, label: str = "", stage: str = "", flops: int = 0) -> Iterator[None]:
-        """Record the block as one span."""
-        self.begin(phase, label, stage, flops)
+    def span(
+        self, phase: str, label: str = "", stage: str = "", flops: int = 0, n_bytes: int = 0, messages: int = 0
+    ) -> Generator[None]:
+        """Record the block, or as a decorator each call of a function, as one span; see `begin`."""
+        self.begin(phase, label, stage, flops, n_bytes, messages)
         try:
             yield
         finally:
             self.end()
-
-    def wrap(
-        self, function: Callable, phase: str, flops: Callable[..., int] | None = None, stage: str = ""
-    ) -> Callable:
-        """Return a function that records a span per call; flops(*arguments) counts its operations."""
-
-        @functools.wraps(function)
-        def recorded(*args, **options):
-            with self.span(phase, "", stage, 0 if flops is None else flops(*args, **options)):
-                return function(*args, **options)
-
-        return recorded
 
     def add_flight(self, label: str, start: float, end: float, n_bytes: int, messages: int) -> None:
         """Record an exchange from its start to its arrival."""
@@ -134,7 +127,7 @@ class Recorder:
         self._keep(span)
 
     def phase(self, text: str) -> None:
-        """Start the phase that comm.phase names: "epoch 7", or a part of the set-up or of the results."""
+        """Begin the phase that comm.phase was set to: "epoch 7", or a step of the set-up or of the results."""
         if len(self._stack) > 1:
             return  # nested in an open span, which it counts to
         self.end()
@@ -149,7 +142,7 @@ class Recorder:
             self.stage = RESULTS
         self.begin(text)
 
-    def enter(self, kind: str, buffer=None) -> None:
+    def enter(self, kind: str, buffer: Any = None) -> None:
         """Open the span of a blocking collective."""
         if kind in _COLLECTIVES:
             self.begin(_COLLECTIVES[kind], n_bytes=getattr(buffer, "nbytes", 0))
@@ -165,18 +158,18 @@ class Recorder:
             self.end()
         self.begin(OTHER)
 
-    def synchronise(self, comm) -> None:
+    def synchronise(self, comm: Communicator) -> None:
         """Measure this clock's offset from rank 0's; repeated calls let `aligned` follow its drift. Collective."""
         ahead_s, error_s = clock_offset(comm, self.clock)
         self.syncs.append((self.clock(), ahead_s, error_s))
 
-    def aligned(self, times) -> np.ndarray:
+    def aligned(self, times: ArrayLike) -> np.ndarray:
         """Convert times of this clock to rank 0's clock."""
-        times = np.asarray(times, np.float64)
+        of_here = np.asarray(times, np.float64)
         if not self.syncs:
-            return times
+            return of_here
         at, ahead_s, _ = np.array(self.syncs).T
-        return times - np.interp(times, at, ahead_s)
+        return of_here - np.interp(of_here, at, ahead_s)
 
     def _keep(self, span: Span) -> None:
         if len(self._spans) < KEPT_SPANS:
@@ -185,7 +178,7 @@ class Recorder:
             self.dropped += 1
 
 
-def clock_offset(comm, clock: Callable[[], float], rounds: int = SYNC_ROUNDS) -> tuple[float, float]:
+def clock_offset(comm: Communicator, clock: Callable[[], float], rounds: int = SYNC_ROUNDS) -> tuple[float, float]:
     """Return (seconds that this rank's clock is ahead of rank 0's, bound on their error).
 
     A barrier ends on no rank before it has begun on every rank. With its begin b and end e on both clocks,

@@ -68,11 +68,8 @@ class TimedOperations(Operations):
 
     def sum_rows(self, comm, send, send_rows, recv, recv_rows):
         n_bytes, messages = sent(comm, send, send_rows)
-        self.recorder.begin(SUM, self.traffic.open_label(), n_bytes=n_bytes, messages=messages)
-        try:
+        with self.recorder.span(SUM, self.traffic.open_label(), n_bytes=n_bytes, messages=messages):
             super().sum_rows(comm, send, send_rows, recv, recv_rows)
-        finally:
-            self.recorder.end()
 
 
 class _Flight:

@@ -15,9 +15,8 @@ from spgnn.experiment import run
 from spgnn.experiment.observe import observed, time_operations
 from spgnn.layers import GCN, Stack
 from spgnn.spmm.operator.timing import Operations
-from spgnn.timeline.logview import log_view
+from spgnn.timeline.outputs import log_view, read_trace, write_own_trace, write_trace
 from spgnn.timeline.recorder import EXCHANGE, Recorder
-from spgnn.timeline.trace import read_trace, write_own_trace, write_trace
 from spgnn.training import Trainer
 from spgnn.training.steps import FullStep
 

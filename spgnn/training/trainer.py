@@ -26,6 +26,7 @@ from .custom import COMMAND_LINE, Custom
 from .history import History, is_scored, monitored
 from .metrics import RANKED, SPLITS, add_ranked, chosen_metric, scores_of_splits
 from .monitor import Monitor
+from .optimizer import make_torch_optimizer
 from .parts.average import AverageStep
 from .parts.average_options import check_average
 from .parts.evaluation import evaluated
@@ -34,7 +35,6 @@ from .steps.fields_step import FieldsStep
 from .steps.full import FullStep
 from .steps.sampled import SampledStep
 from .steps.step import sum_ranks
-from .torch_optimizer import make_torch_optimizer
 from .vectors import KeptWeights
 
 # The loss is flat, and the personal phase begins, where the mean of 5 epochs is less than 1 % below that of the 5 before.
@@ -75,7 +75,7 @@ class Trainer:
         self.epoch = 0
         self.history = History(metric=chosen_metric(config.metric, self.steps.scorer))
         self._kept = KeptWeights(model)
-        self._unscored: dict | None = None  # the record of the last epoch, until the next one gives its logits
+        self._unscored: dict | None = None  # the record of the last epoch, until the next forward gives its logits
         self.sent_P = np.zeros(dgraph.comm.size, np.int64)
         give_back_memory()
 
@@ -106,51 +106,64 @@ class Trainer:
         finally:
             self.steps.close()
 
-    def _fit(self, report) -> History:
-        config, first = self.config, len(self.history.records)
+    def _fit(self, report: Callable[[dict], Any] | None) -> History:
+        config, steps, first = self.config, self.steps, len(self.history.records)
         while self.epoch < config.epochs and not self._is_stopped():
-            interval, before = self.steps.interval, self.epoch
-            epoch = min((before // interval + 1) * interval, config.epochs)
-            record = self._train(epoch, report)
-            if record is None:
-                break
+            before, epoch = self.epoch, self._end_of_interval()
+            self.comm.phase = f"epoch {epoch}"
+            sent_before_P, began = self.comm.traffic.sent_bytes(), time.perf_counter()
+            Z_nC = self._forward(epoch)
+            seconds = time.perf_counter() - began
+            if self._unscored is not None:  # the epoch before, whose weights these are the logits of
+                self._score(Z_nC, report)
+                if self._is_stopped():
+                    break
+            began, Z_nC = time.perf_counter(), None  # its memory is needed
+            loss = self._update(epoch)
+            seconds += time.perf_counter() - began
+            self.sent_P = self.comm.traffic.sent_bytes() - sent_before_P
+            record = self._record(loss, seconds / (epoch - before))
             if epoch // config.eval_every == before // config.eval_every and epoch < config.epochs:
                 self._append(record, report)
                 continue
             self._unscored = record
-            if not self.steps.gives_logits:
+            if not steps.gives_logits:
                 self._score(None, report)
         if self._unscored is not None:
             self._score(None, report)
         return self._close(first)
 
-    def _train(self, epoch: int, report) -> dict | None:
-        """Train up to an epoch and return its record, None where the scores of the one before end the training."""
-        self.comm.phase = f"epoch {epoch}"
-        before, scoring_s = self.epoch, []
-        sent_before_P, start = self.comm.traffic.sent_bytes(), time.perf_counter()
-        loss = self.step(epoch, partial(self._score_last, report, scoring_s) if self.steps.gives_logits else None)
-        if loss is None:
-            return None
-        seconds = (time.perf_counter() - start - sum(scoring_s)) / (epoch - before)
-        self.sent_P = self.comm.traffic.sent_bytes() - sent_before_P
-        sent_bytes = sum_ranks(int(self.sent_P.sum()), self.comm)
-        lr = self.steps.optimizer.epoch_lr
-        record = {"epoch": epoch, "loss": loss} | dict.fromkeys(SPLITS) | ({} if lr is None else {"lr": lr})
+    def step(self, epoch: int) -> float:
+        """Train up to the end of an epoch and return the loss of all ranks."""
+        self._forward(epoch)
+        return self._update(epoch)
+
+    def _forward(self, epoch: int) -> torch.Tensor | None:
+        """Begin an epoch; return the logits of the weights as they are, where the Step gives them."""
+        with _naming_epoch(epoch, self.steps.optimizer.lr):
+            return self.steps.forward(epoch)
+
+    def _update(self, epoch: int) -> float:
+        """Move the weights up to the end of an epoch and return the loss of all ranks."""
+        with _naming_epoch(epoch, self.steps.optimizer.lr):
+            loss = self.steps.update(self.epoch + 1, epoch)
+        self.epoch = epoch
+        self._kept.moved()
+        self.steps.optimizer.end_epoch()
+        return loss
+
+    def _end_of_interval(self) -> int:
+        """Return the last epoch of the next update."""
+        interval = self.steps.interval
+        return min((self.epoch // interval + 1) * interval, self.config.epochs)
+
+    def _record(self, loss: float, seconds: float) -> dict[str, Any]:
+        """Return the record of the epoch that was trained, without scores."""
+        sent_bytes, lr = sum_ranks(int(self.sent_P.sum()), self.comm), self.steps.optimizer.epoch_lr
+        record = {"epoch": self.epoch, "loss": loss} | dict.fromkeys(SPLITS) | ({} if lr is None else {"lr": lr})
         return record | {"epoch_s": seconds, "bytes_sent": sent_bytes} | self.steps.measured
 
-    def _score_last(self, report, scoring_s: list[float], Z_nC: torch.Tensor) -> bool:
-        """Score the weights of the last epoch by logits of the next one; return whether to stop before its update.
-
-        Args: scoring_s  the seconds that it takes are appended.
-        """
-        start = time.perf_counter()
-        if self._unscored is not None:
-            self._score(Z_nC, report)
-        scoring_s.append(time.perf_counter() - start)
-        return self._is_stopped()
-
-    def _score(self, Z_nC: torch.Tensor | None, report) -> None:
+    def _score(self, Z_nC: torch.Tensor | None, report: Callable | None) -> None:
         """Score the last record by these logits, or by an evaluation, and keep the weights if they are the best."""
         record, scorer = self._unscored, self.steps.scorer
         with _naming_epoch(record["epoch"], self.steps.optimizer.lr):
@@ -170,20 +183,10 @@ class Trainer:
             self._kept.keep_best()
         self._append(record, report)
 
-    def _append(self, record: dict, report) -> None:
+    def _append(self, record: dict[str, Any], report: Callable | None) -> None:
         self.history.records.append(record)
         if report is not None:
             report(record)
-
-    def step(self, epoch: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float | None:
-        """Train up to the end of an epoch and return the loss of all ranks; on_logits is passed on to Step.run."""
-        with _naming_epoch(epoch, self.steps.optimizer.lr):
-            loss = self.steps.run(self.epoch + 1, epoch, on_logits)
-        if loss is not None:
-            self.epoch = epoch
-            self._kept.moved()
-            self.steps.optimizer.end_epoch()
-        return loss
 
     def logits(self) -> torch.Tensor:
         """Return the logits of the own nodes (n, C) in evaluation mode."""
@@ -257,8 +260,6 @@ def _naming_epoch(epoch: int, lr: float) -> Iterator[None]:
     try:
         yield
     except NumericalError as problem:
-        if str(problem).startswith("epoch "):  # of the epoch before, which this one scores
-            raise
         raise NumericalError(f"epoch {epoch}: {problem}. Lower --lr (now {lr:g}) or normalise the features") from None
 
 

@@ -92,7 +92,7 @@ def test_an_update_without_a_training_node_leaves_the_weights_and_the_optimizer(
     step.subgraphs.begin(0, step.n_updates)
     for number in range(step.n_updates):
         before = weights(trainer)
-        _, targets = step.update(number)
+        _, targets = step.one_update(number)
         counts.append(int(targets))
         assert torch.equal(weights(trainer), before) == (targets == 0)
     assert 0 in counts and sum(counts) == step.subgraphs.maker.train_N.sum()

@@ -102,12 +102,12 @@ def test_a_training_that_is_interrupted_before_the_scores_of_an_epoch_scores_it_
     whole, cut, resumed = (trainer_of(SelfCommunicator()) for _ in range(3))
     whole.fit()
 
-    def interrupt(first, last, on_logits, run=cut.steps.run):
-        if last == 4:
+    def interrupt(epoch, forward=cut.steps.forward):
+        if epoch == 4:
             raise KeyboardInterrupt
-        return run(first, last, on_logits)
+        return forward(epoch)
 
-    cut.steps.run = interrupt
+    cut.steps.forward = interrupt
     with pytest.raises(KeyboardInterrupt):
         cut.fit()
     state = stored(cut.state_dict())

@@ -27,9 +27,15 @@ class Batches(WrappedStep):
 
     gives_logits = False
 
-    def run(self, first, last, on_logits=None):
-        assert on_logits is None and first == last
-        losses = [self.inner.run(number, number) for number in range(3 * last - 2, 3 * last + 1)]
+    def forward(self, epoch):
+        return None
+
+    def update(self, first, last):
+        assert first == last
+        losses = []
+        for number in range(3 * last - 2, 3 * last + 1):
+            self.inner.forward(number)
+            losses.append(self.inner.update(number, number))
         self.measured = {"steps": len(losses)}
         return sum(losses) / 3
 
@@ -55,7 +61,7 @@ def test_every_step_and_scorer_has_what_the_protocol_names():
 
 def test_an_epoch_whose_loss_is_not_finite_is_named_by_the_trainer_whatever_step_raises_it():
     class Fails(WrappedStep):
-        def run(self, first, last, on_logits=None):
+        def update(self, first, last):
             raise NumericalError(f"part 3: the loss is {float('nan')}")
 
     with pytest.raises(NumericalError, match=r"^epoch 1: part 3: the loss is nan\. Lower --lr \(now 0.05\)"):

@@ -1,6 +1,6 @@
 """AverageStep: each rank trains its parts alone for some epochs, then all weights become their mean.
 
-Letters: k parts, P ranks; W the weights before a run, W_p those after it on part p alone, F the loss of the whole graph.
+Letters: k parts, P ranks; W the weights before an interval, W_p those after it on part p alone, F the loss of the whole graph.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class AverageStep(Step):
         self._buffers = list(model.buffers())
         self._state = TensorVector([*self._weights, *self._buffers, *self.optimizer.named_state().values()])
 
-    def run(self, first: int, last: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float:
+    def update(self, first: int, last: int) -> float:
         """Train the epochs first to last and return sum_p alpha_p loss_p of the last one."""
         counted = self.comm.traffic.collective_bytes(label=LABEL)
         self.part_steps.load_s = self._local_s = self._sync_s = 0.0
@@ -114,7 +114,7 @@ class AverageStep(Step):
         for epoch in epochs:
             self.comm.phase = f"epoch {epoch}, part {p}"
             if self.config.sampler != "none":
-                loss = step.run(epoch, epoch)
+                loss = step.update(epoch, epoch)
                 continue
             gradients = step.gradient(epoch)
             loss = step.global_loss()
@@ -198,5 +198,5 @@ class AverageStep(Step):
         return 0 if self.full is None else self.full.sent_bytes()
 
     def close(self) -> None:
-        """Give the memory of all parts back; a later run opens them again."""
+        """Give the memory of all parts back; a later epoch opens them again."""
         self.part_steps.close()

@@ -175,7 +175,8 @@ class _Phase:
             for epoch in range(1, config.personal + 1):
                 comm.phase = f"personal epoch {epoch}, part {p}"  # tells the watchdog of others that this rank moves
                 number = config.epochs + epoch  # random numbers continue those of all parts
-                loss = step.run(number, number)
+                step.forward(number)
+                loss = step.update(number, number)
                 val = None
                 if epoch % config.eval_every == 0 or epoch == config.personal:
                     val = validate()

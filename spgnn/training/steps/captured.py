@@ -48,10 +48,10 @@ def check_ranks(n_ranks: int) -> None:
 
 
 class CapturedStep(WrappedStep):
-    """A FullStep on one rank whose runs and evaluations are captured: trainer.steps = CapturedStep(trainer.steps).
+    """A FullStep on one rank whose epochs and evaluations are captured: trainer.steps = CapturedStep(trainer.steps).
 
-    Tensors that a replayed function returns are overwritten by its next call. All share one pool of memory, so that
-    on_logits of a run must not ask for the logits of an evaluation.
+    Tensors that a replayed function returns are overwritten by its next call. All share one pool of memory, so
+    that nothing asks for the logits of an evaluation between forward and update.
     Raises: UsageError for several ranks, and on the CPU.
     """
 
@@ -65,24 +65,26 @@ class CapturedStep(WrappedStep):
         self._Z_nC = None
         lengths = [len(stack.layers) for stack in stacks_of(step.model)]
         self.keys = EpochKeys(step.config.seed, max(lengths, default=0), step.dgraph.A.device, len(lengths))
-        self._forward = Replayed(lambda: step.forward(self.keys), capture)
-        self._update = Replayed(self._loss_and_update, capture)
+        self._forward = Replayed(lambda: step.outputs(self.keys), capture)
+        self._update = Replayed(self._loss_and_move, capture)
         self.scorer = CapturedScorer(step.scorer, capture)
 
-    def run(self, first: int, last: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float | None:
-        """Run one training epoch, first = last, and return the loss."""
+    def forward(self, epoch: int) -> torch.Tensor | None:
+        """Compute the logits of an epoch; return them if the FullStep does."""
         check_trained(self.inner.model, self.inner.optimizer)
-        self.keys.set(last)
+        self.keys.set(epoch)
         # The graph of the last backward goes first: its nodes of the weights belong to the stream they were made on.
         self._Z_nC = None
         self._Z_nC = self._forward()
-        if on_logits is not None and on_logits(self._Z_nC.detach()):
-            return None
+        return self._Z_nC.detach() if self.inner.gives_logits else None
+
+    def update(self, first: int, last: int) -> float:
+        """Move the weights by the logits of `forward`; return the loss."""
         self._update()
         return self.inner.global_loss()
 
-    def _loss_and_update(self) -> None:
-        self.inner.update(self.inner.loss(self._Z_nC, overwrite=True))
+    def _loss_and_move(self) -> None:
+        self.inner.move(self.inner.loss(self._Z_nC, overwrite=True))
 
 
 class CapturedScorer:

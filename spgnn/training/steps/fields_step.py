@@ -5,7 +5,7 @@ Shapes: S snapshots, B of an update, n own nodes, r rows of a target, F inputs, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -56,20 +56,20 @@ class FieldsStep(Step):
             self.operators[B] = Batched(self.fields.dgraph.A, B)
         return self.operators[B]
 
-    def run(self, first: int, last: int, on_logits: Callable | None = None) -> float:
+    def update(self, first: int, last: int) -> float:
         """Train one epoch, first = last, and return its loss over all numbers."""
         check_trained(self.model, self.optimizer)
         order = np.random.default_rng([self.config.seed, last]).permutation(self.train_S)
         batches = [order[start : start + self.size] for start in range(0, len(order), self.size)]
         sums = np.zeros(2)
         for number, snapshots in enumerate(batches):
-            sums += self.update(snapshots, (last - 1) * len(batches) + number + 1)
+            sums += self.one_update(snapshots, (last - 1) * len(batches) + number + 1)
         if not np.isfinite(sums[0]):
             raise NumericalError(f"the loss is {sums[0]}; expected a finite number")
         self.measured = {"steps": len(batches)}
         return float(sums[0] / sums[1])
 
-    def update(self, snapshots: Sequence[int], number: int) -> np.ndarray:
+    def one_update(self, snapshots: Sequence[int], number: int) -> np.ndarray:
         """Move the weights along the gradient of the loss of some snapshots; return its sum and the sum of weights, all ranks."""
         fields, A = self.fields, self.operator(len(snapshots))
         self.model.train()

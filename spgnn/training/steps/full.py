@@ -6,11 +6,11 @@ Shapes: n own rows, C classes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 
 from ...config import TrainConfig
+from ...dist import Communicator
 from ...distgraph import DistGraph
 from ...errors import GraphError, NumericalError, ShapeError, UsageError
 from ...graph.loaded import NOUNS
@@ -30,7 +30,7 @@ from .step_rows import StepRows
 
 
 class FullStep(Step):
-    """A Step on all nodes of a DistGraph, with one update per run.
+    """A Step on all nodes of a DistGraph, with one update per epoch.
 
     Args: model   its weights are on the device of the graph and the same on all ranks, see prepare_model.
           custom  whose loss and class_weights are used.
@@ -40,7 +40,7 @@ class FullStep(Step):
     """
 
     def __init__(self, model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig, custom: Custom = COMMAND_LINE):
-        self.model, self.dgraph, self.config, self.comm = model, dgraph, config, dgraph.comm
+        self.model, self.dgraph, self.config = model, dgraph, config
         self.split_n = split_of(dgraph, config.split, config.seed)
         check_loss(dgraph, config)
         deviation_C = fit_units(model, dgraph, self.split_n) if dgraph.is_regression else None
@@ -53,6 +53,12 @@ class FullStep(Step):
         self.rows.prepare_adjoint()
         self.optimizer = make_optimizer(model, config)
         self.scorer = FullScorer(model, dgraph, self.split_n)
+        self._Z_nC: torch.Tensor | None = None  # of an epoch, from forward to update
+
+    @property
+    def comm(self) -> Communicator:
+        """The communicator of the graph."""
+        return self.dgraph.comm
 
     @property
     def n_train(self) -> int:
@@ -64,23 +70,25 @@ class FullStep(Step):
         """Whether a training pass computes the logits of an evaluation: all rows, and nothing random."""
         return not (self.rows.is_pruned or getattr(self.model, "is_random", True))
 
-    def run(self, first: int, last: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float | None:
-        """Run one training epoch, first = last, and return the global loss."""
+    def forward(self, epoch: int) -> torch.Tensor | None:
+        """Compute the logits of an epoch; return them if gives_logits."""
         check_trained(self.model, self.optimizer)
-        Z_nC = self.forward(last)
-        if on_logits is not None and on_logits(Z_nC.detach()):
-            return None
-        loss = self.loss(Z_nC, overwrite=True)
-        del Z_nC
+        self._Z_nC = self.outputs(epoch)
+        return self._Z_nC.detach() if self.gives_logits else None
+
+    def update(self, first: int, last: int) -> float:
+        """Move the weights by the logits of `forward`, of the epoch first = last; return the global loss."""
+        loss = self.loss(self._Z_nC, overwrite=True)
+        self._Z_nC = None  # so that backward frees its memory
         if self.dgraph.A.device.type != "cpu":
-            self.update(loss)
+            self.move(loss)
             return self.global_loss()
         with naming_source(self.model, self.dgraph, lambda: self.gradient(last)):
             value = self.global_loss()  # before the weights move, so that the pass can be run again
-            self.update(loss)
+            self.move(loss)
         return value
 
-    def forward(self, epoch: int | EpochKeys) -> torch.Tensor:
+    def outputs(self, epoch: int | EpochKeys) -> torch.Tensor:
         """Return the logits of a training pass, (n, C): of all own nodes, or of the rows of a pruned step."""
         dgraph = self.dgraph
         self.model.train()
@@ -106,12 +114,12 @@ class FullStep(Step):
         return loss
 
     def gradient(self, epoch: int) -> list[torch.Tensor]:
-        """Return the gradient of the loss of all ranks at the weights as they are, as a run computes it."""
+        """Return the gradient of the loss of all ranks at the weights as they are, as an epoch computes it."""
         check_trained(self.model, self.optimizer)
-        backward(self, self.loss(self.forward(epoch), overwrite=True))
+        backward(self, self.loss(self.outputs(epoch), overwrite=True))
         return [p.grad for p in self.model.parameters() if p.requires_grad]
 
-    def update(self, loss: torch.Tensor) -> None:
+    def move(self, loss: torch.Tensor) -> None:
         """Move the weights along the gradient of the sum of all ranks' losses, terms on the weights included.
 
         Raises: NumericalError where the gradient is not finite, on a CPU.
@@ -123,7 +131,7 @@ class FullStep(Step):
             self.optimizer.step()
 
     def global_loss(self) -> float:
-        """Return the loss of the last run over all ranks."""
+        """Return the loss of the last epoch over all ranks."""
         return sum_loss(self._own_loss, self.comm)
 
     def sent_bytes(self) -> int | None:
@@ -144,6 +152,10 @@ class FullStep(Step):
         A.fixed_input.release(A.pool)
         give_back_memory()
         return True
+
+    def close(self) -> None:
+        """Drop the logits of an epoch that was begun and not trained."""
+        self._Z_nC = None
 
 
 def backward(step: FullStep, loss: torch.Tensor) -> None:

@@ -5,7 +5,7 @@ Shapes: N nodes, n own rows, m input rows of a subgraph, t targets, F features, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -106,7 +106,7 @@ class SampledStep(Step):
             )
         return said
 
-    def run(self, first: int, last: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float:
+    def update(self, first: int, last: int) -> float:
         """Train one epoch, first = last, and return its loss: the mean over the targets, or over the updates that estimate it.
 
         Raises: GraphError where the loss is a mean over targets, and there are none.
@@ -115,7 +115,7 @@ class SampledStep(Step):
         self.model.train()
         updates = range((last - 1) * self.n_updates, last * self.n_updates)
         self.subgraphs.begin(updates.start * self.config.subgraphs, updates.stop * self.config.subgraphs)
-        own = sum(map(self.update, updates))
+        own = sum(map(self.one_update, updates))
         sums = np.array([*own, *self.subgraphs.end()])
         self.dgraph.comm.all_reduce(sums)
         total, weight, sample_s, wait_s = map(float, sums)
@@ -132,15 +132,15 @@ class SampledStep(Step):
         }
         return loss
 
-    def update(self, step: int) -> np.ndarray:
-        """Move the weights along the mean gradient of one step's subgraphs, as far as they count, see Subgraphs.weight.
+    def one_update(self, number: int) -> np.ndarray:
+        """Move the weights along the mean gradient of the subgraphs of one update, as far as they count, see Subgraphs.weight.
 
         Returns: of the subgraphs of this rank, the sums of weight x loss and of weights, (2,).
         """
         B, comm = self.config.subgraphs, self.dgraph.comm
         self.optimizer.zero_grad()
         own, n_counted, problem = np.zeros(2), 0, None
-        for index in range(step * B, step * B + B):
+        for index in range(number * B, number * B + B):
             if index % comm.size != comm.rank:
                 continue
             try:

@@ -5,7 +5,7 @@ Shapes: n own rows, C classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -50,14 +50,15 @@ class Scorer(Protocol):
 class Step(Protocol):
     """Computes gradients on one source of rows and moves the weights of a model by them.
 
-    A class that inherits it needs optimizer, scorer and run; the rest has defaults. It has no state from one run to the
-    next but weights and optimizer, which are the same on all ranks: checkpoints hold nothing else.
+    For each epoch the Trainer calls forward, then update. A class that inherits it needs optimizer, scorer and update; the
+    rest has defaults. From one update to the next forward it has no state but weights and optimizer, which are the same
+    on all ranks: checkpoints hold nothing else.
 
     optimizer     moves the weights; the same state on all ranks.
     scorer        evaluates the model.
-    interval      epochs of one run: 1, or more where ranks train alone between two exchanges. Runs end at its multiples.
-    gives_logits  before it moves the weights, a run hands on_logits the logits that an evaluation of them would give.
-    measured      keys and values that the last run adds to the record of its epoch.
+    interval      epochs of one update: 1, or more where ranks train alone between two exchanges. Updates end at its multiples.
+    gives_logits  forward returns the logits that an evaluation would: scores are free.
+    measured      keys and values that the last update adds to the record of its epoch.
     parts         whose weights are averaged; None: a model is trained on one graph.
     """
 
@@ -68,14 +69,21 @@ class Step(Protocol):
     measured: dict[str, Any] = {}
     parts: Parts | None = None
 
-    def run(self, first: int, last: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float | None:
-        """Train the epochs first to last, with any number of updates, and return the loss of the last over all ranks.
+    def forward(self, epoch: int) -> torch.Tensor | None:
+        """Begin an epoch; return the logits of the own nodes, (n, C) without gradient, if gives_logits; else None.
+
+        The logits are valid until update. Collective.
+        """
+        return None
+
+    def update(self, first: int, last: int) -> float:
+        """Train the epochs first to last, moving the weights once or more; return the loss of the last over all ranks.
 
         Args:   first, last  at most `interval` epochs, counted from 1; random numbers depend on them and on the seed alone.
-                on_logits    (logits of the own nodes) -> whether to stop: then the weights stay and None is returned.
         Raises: NumericalError on all ranks where the loss is not finite.
         Collective.
         """
+        raise NotImplementedError
 
     def facts(self, records: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
         """Return what a summary reports of this way to train, {key: JSON value}; records: of the epochs trained."""
@@ -86,15 +94,16 @@ class Step(Protocol):
         return []
 
     def sent_bytes(self) -> int | None:
-        """Return the predicted bytes that this rank sends in one run; None, on all ranks, where they are not known. Collective."""
+        """Return the predicted bytes that this rank sends in one update; None, on all ranks, where they are not known. Collective."""
         return 0
 
     def release_input(self) -> bool:
-        """Free input that no later run or evaluation reads, and return whether there was any."""
+        """Free input that no later epoch or evaluation reads, and return whether there was any."""
         return False
 
     def close(self) -> None:
-        """End what runs beside training, such as threads that draw ahead; a later run starts it again."""
+        """End what runs beside training, such as threads that draw ahead; a later epoch starts it again."""
+        return
 
 
 class WrappedStep:

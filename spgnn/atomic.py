@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
@@ -114,7 +115,7 @@ def check_replaceable(folder: Path, names: tuple[str, ...]) -> None:
             raise UsageError(f"{folder}: is not replaced: {entry.name} would be lost; move it, or name another folder")
 
 
-def open_regular(path: str | Path) -> BinaryIO:
+def open_regular(path: str | Path) -> BufferedReader:
     """Open a file for reading bytes: the only door of every reader. No pipe or device, which could be read for ever.
 
     Checks the open file, not its path. Pipes are opened without blocking.

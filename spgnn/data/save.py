@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-import scipy.sparse as sp
 
 from ..atomic import check_replaceable, new_folder
 from ..errors import GraphError, UsageError
@@ -104,7 +103,7 @@ def _arrays(graph: Graph) -> dict[str, np.ndarray]:
     arrays = {"indptr": A.indptr.astype(np.int64, copy=False), "indices": _narrow(A.indices, A.shape[1])}
     if np.any(A.data != 1):
         arrays["weights"] = A.data if A.data.dtype in (np.float32, np.float64) else A.data.astype(np.float32)
-    if isinstance(X, sp.csr_array):
+    if X is not None and not isinstance(X, np.ndarray):
         arrays |= zip(SPARSE_X, (X.indptr.astype(np.int64, copy=False), _narrow(X.indices, X.shape[1]), X.data))
     elif X is not None:
         arrays["features"] = X

@@ -9,6 +9,7 @@ Source: Koenig 1931; Hopcroft & Karp 1973.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,10 +52,8 @@ def minimum_covers(A_ng: sp.csr_array, bounds_B: np.ndarray, threads: int = 0) -
             threads   0: the cores that this process has.
     Raises: PartitionError if the arrays are no CSR matrix, or the bounds do not cut its columns.
     """
-    n_columns = A_ng.shape[1]
     bounds = np.ascontiguousarray(bounds_B, np.int64)
-    found = _call(_loops.range_covers, A_ng, n_columns, bounds, threads or cores())
-    columns_g, rows, rows_ptr, moved_B = found
+    columns_g, rows, rows_ptr, moved_B = _call(_loops.range_covers, A_ng, A_ng.shape[1], bounds, threads or cores())
     sums = np.concatenate([[0], np.cumsum(columns_g)])
     sizes_B = sums[bounds[1:]] - sums[bounds[:-1]] + np.diff(rows_ptr)
     return Covers(columns_g, rows, rows_ptr, sizes_B, moved_B)
@@ -84,7 +83,7 @@ def cover_PP(A: sp.csr_array, owner_N: np.ndarray, k: int) -> np.ndarray:
     return columns_PP + rows_PP
 
 
-def _call(loop, A: sp.csr_array, *args):
+def _call(loop: Callable[..., tuple], A: sp.csr_array, *args) -> tuple:
     try:
         return loop(*csr_arrays(A), *args)
     except ValueError as error:

@@ -70,6 +70,6 @@ def within(graph: Graph, node_n: np.ndarray) -> Graph:
     columns[leaves] = np.repeat(np.arange(len(node_n)), np.diff(rows.indptr))[leaves]
     A = sp.csr_array((rows.data, columns.astype(rows.indices.dtype), rows.indptr), shape=(len(node_n),) * 2)
     A.sort_indices()
-    of = {name: None if (table := getattr(graph, name)) is None else table[node_n] for name in ("X", "y")}
+    X, y = None if graph.X is None else graph.X[node_n], None if graph.y is None else graph.y[node_n]
     attr_EF = np.empty((A.nnz, 0), np.float32)  # so a graph may have an edge twice
-    return replace(graph, A=A, split=None, ids=None, meta={}, edge_attr=attr_EF, edge_ids=None, **of)
+    return replace(graph, A=A, X=X, y=y, split=None, ids=None, meta={}, edge_attr=attr_EF, edge_ids=None)

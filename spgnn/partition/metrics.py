@@ -114,8 +114,8 @@ def _imbalance(load_k: np.ndarray) -> float:
     return float(load_k.max() / mean) if mean else 1.0
 
 
-def _rows_by_part(A: sp.csr_array, owner_N: np.ndarray, k: int):
-    # The pattern with the rows of part 0 first, then part 1, ...; one byte per nonzero replaces the weights.
+def _rows_by_part(A: sp.csr_array, owner_N: np.ndarray, k: int) -> tuple[sp.csr_array, np.ndarray]:
+    """Return the pattern with the rows of part 0 first, then part 1, ..., a byte per nonzero, and where each part ends."""
     ends_k = np.cumsum(np.bincount(owner_N, minlength=k))
     if np.all(owner_N[1:] >= owner_N[:-1]):
         return A, ends_k

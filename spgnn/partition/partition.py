@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,6 +17,8 @@ from ..errors import PartitionError
 from ..graph import Graph
 from .checks import check_k, check_length, check_owner, count_parts
 from .metrics import metrics_of_blocks, nnz_kk, rows_in_order, rows_PP
+
+Table = TypeVar("Table")
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +83,7 @@ class Partition:
     def _tables(self) -> dict[Callable, tuple]:
         return {}
 
-    def table(self, of: Callable, A: sp.csr_array):
+    def table(self, of: Callable[..., Table], A: sp.csr_array) -> Table:
         """Return of(A, owner_N, k), made once for a matrix: a plan asks for it in each of its lines."""
         matrix, found = self._tables.get(of, (None, None))
         if matrix is not A:

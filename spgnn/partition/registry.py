@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -42,7 +42,7 @@ class Method:
         return self.f(graph, k, seed=seed, balance=balance, **options)
 
     @classmethod
-    def of(cls, name: str, f: Callable, options_of: Callable | None = None, **fields) -> Method:
+    def of(cls, name: str, f: Callable, options_of: Callable | None = None, **fields) -> Self:
         """Return the method of a function, its options read from the keywords of options_of, by default of f."""
         f_options = options_of or f
         options = {key: value for key, value in keyword_options(f_options).items() if key not in ("seed", "balance")}

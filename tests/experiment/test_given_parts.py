@@ -111,7 +111,7 @@ def test_values_in_a_part_that_cannot_be_are_named_by_file_and_node(parts, file,
 
 
 def test_blocks_of_features_and_many_labels_are_looked_at_too(parts, tmp_path, monkeypatch):
-    monkeypatch.setattr("spgnn.partition.folder.values.VALUES_AT_A_TIME", 10)
+    monkeypatch.setattr("spgnn.partition.folder.blocks.VALUES_AT_A_TIME", 10)
     spoil(parts / "part-00000" / "features.npy", (31, 0), np.inf)
     with pytest.raises(PartitionError, match="features.npy: node 31 has a feature that is not finite"):
         training(parts)

@@ -77,7 +77,7 @@ class Head:
             for block, line in edge_blocks(path, self, progress):
                 yield self.lines.read(block, path, line)
 
-    def check_edges(self, path: Path, n_read: int) -> None:
+    def check_edges(self, path: Path | str, n_read: int) -> None:
         """Raise FormatError if the file has fewer edges than it declares."""
         if n_read < self.n_edges:
             raise FormatError(

@@ -10,6 +10,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -69,7 +70,7 @@ def text_bytes_bound(path: Path) -> int:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
+def opened(path: Path) -> Iterator[BufferedReader]:
     """Open for reading bytes; InputError if that fails, FormatError if the file is empty."""
     try:
         file = open_regular(path)

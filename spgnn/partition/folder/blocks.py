@@ -6,14 +6,19 @@ Shapes: N nodes, n own rows, F features, S splits.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from ...errors import GraphError, PartitionError, UsageError
-from ...graph import Graph, check_csr
-from ...graph.edge_attr import nonzeros_of
+from ...graph import Graph, check_csr, task_of
+from ...graph.checks import most_classes
+from ...graph.edge_attr import checked_attributes, checked_edge_ids, nonzeros_of
 from ..partition import Partition
+
+VALUES_AT_A_TIME = 1 << 16  # rows of features
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,7 +29,7 @@ class EdgeRows:
     ids_E: np.ndarray
     n_listed: int
 
-    def select(self, indices) -> EdgeRows:
+    def select(self, indices: np.ndarray | slice) -> EdgeRows:
         """Return some of the rows."""
         return replace(self, attr_EF=self.attr_EF[indices], ids_E=self.ids_E[indices])
 
@@ -123,7 +128,9 @@ def row_block(graph: Graph, partition: Partition, rank: int) -> RowBlock:
 
 def edges_of(graph: Graph) -> EdgeRows | None:
     """Return the attributes of all nonzeros of a graph, None where it has none."""
-    return None if graph.edge_attr is None else EdgeRows(graph.edge_attr, graph.edge_ids, graph.meta["edges_listed"])
+    if graph.edge_attr is None or graph.edge_ids is None:
+        return None
+    return EdgeRows(graph.edge_attr, graph.edge_ids, graph.meta["edges_listed"])
 
 
 def merge_blocks(blocks: list[RowBlock], k: int, rank: int) -> RowBlock:
@@ -136,15 +143,14 @@ def merge_blocks(blocks: list[RowBlock], k: int, rank: int) -> RowBlock:
     for name in ("A_nN", "X_nF", "y_n", "split_n"):
         rows = [getattr(block, name) for block in blocks]
         merged.append(None if rows[0] is None else _merged(rows, order_n))
-    edges = None
-    if blocks[0].edges is not None:
+    edges, parts = None, [block.edges for block in blocks if block.edges is not None]
+    if parts:
         ends_n = np.concatenate([[0], np.cumsum(np.concatenate([np.diff(block.A_nN.indptr) for block in blocks]))])
-        parts = [block.edges for block in blocks]
-        edges = EdgeRows(
-            *(np.concatenate([getattr(part, name) for part in parts]) for name in ("attr_EF", "ids_E")),
-            parts[0].n_listed,
+        attr_EF, ids_E = (
+            np.concatenate([part.attr_EF for part in parts]),
+            np.concatenate([part.ids_E for part in parts]),
         )
-        edges = edges.select(nonzeros_of(ends_n, order_n))
+        edges = EdgeRows(attr_EF, ids_E, parts[0].n_listed).select(nonzeros_of(ends_n, order_n))
     return RowBlock(own_n[order_n], *merged, n_nodes=blocks[0].n_nodes, k=k, rank=rank, edges=edges)
 
 
@@ -155,7 +161,7 @@ def no_rows(block: RowBlock, k: int, rank: int) -> RowBlock:
     return RowBlock(block.own_n[:0], *arrays, n_nodes=block.n_nodes, k=k, rank=rank, edges=edges)
 
 
-def _merged(rows: list, order_n: np.ndarray):
+def _merged(rows: list, order_n: np.ndarray) -> np.ndarray | sp.csr_array:
     """Return the rows of several matrices or vectors, one after the other, in an order."""
     if not sp.issparse(rows[0]):
         merged = np.empty((len(order_n), *rows[0].shape[1:]), np.result_type(*rows))
@@ -169,7 +175,7 @@ def _merged(rows: list, order_n: np.ndarray):
     return sp.csr_array(sp.vstack(rows, format="csr")[order_n])
 
 
-def select_rows(M, nodes: np.ndarray):
+def select_rows(M: np.ndarray | sp.csr_array | None, nodes: np.ndarray) -> Any:
     """Return rows of a matrix or vector, dense or CSR, or None for None."""
     if M is None:
         return None
@@ -184,3 +190,57 @@ def check_rank(rank: int, k: int) -> None:
             f"part {rank} does not exist: the partition has {k} parts, 0 to {k - 1}; "
             f"start {k} ranks, or partition the graph again with the k you want"
         )
+
+
+def check_values(part: Path, block: RowBlock | Halo, n_nodes: int, sums_n3: np.ndarray | None = None) -> None:
+    """Raise PartitionError naming file and node if a feature, label, split or sum is invalid; reads all of them."""
+    if isinstance(block, Halo):
+        _check_no_zeros(part / "halo_weights.npy", block.A_gN, block.node_g)
+        _check_finite(part / "halo_features.npy", block.X_gF, block.node_g, "a feature")
+        sums_g2 = None if block.sums_g3 is None else block.sums_g3[:, :2]
+        _check_finite(part / "halo_sums.npy", sums_g2, block.node_g, "a sum")
+        return
+    _check_no_zeros(part / "weights.npy", block.A_nN, block.own_n)
+    _check_finite(part / "features.npy", block.X_nF, block.own_n, "a feature")
+    _check_finite(part / "sums.npy", None if sums_n3 is None else sums_n3[:, :2], block.own_n, "a sum")
+    if block.edges is not None:
+        _check_edges(part, block.edges, block.A_nN.nnz)
+    y_n, split_n = block.y_n, block.split_n
+    if y_n is not None:
+        low, high = (0, 1) if y_n.ndim == 2 else (-1, most_classes(n_nodes))
+        if task_of(y_n) == "numbers":
+            low, high = np.finfo(y_n.dtype).min, np.finfo(y_n.dtype).max
+        _check_bounds(part / "labels.npy", y_n, block.own_n, low, high)
+    if split_n is not None:
+        _check_bounds(part / "split.npy", split_n, block.own_n, -1, 2)
+
+
+def _check_bounds(path: Path, values_n: np.ndarray, node_n: np.ndarray, low: float, high: float) -> None:
+    bad = (values_n < low) | (values_n > high)
+    if bad.any():
+        at = tuple(np.argwhere(bad)[0])
+        raise PartitionError(f"{path}: node {node_n[at[0]]} has {values_n[at]}, not {low} to {high}")
+
+
+def _check_finite(path: Path, values_nF: np.ndarray | sp.csr_array | None, node_n: np.ndarray, what: str) -> None:
+    if values_nF is None or sp.issparse(values_nF):  # RowBlock and Halo have checked a CSR
+        return
+    for start in range(0, len(values_nF), VALUES_AT_A_TIME):
+        is_finite = np.isfinite(values_nF[start : start + VALUES_AT_A_TIME]).all(1)
+        if not is_finite.all():
+            node = node_n[start + int(np.argmin(is_finite))]
+            raise PartitionError(f"{path}: node {node} has {what} that is not finite; write the partition again")
+
+
+def _check_edges(part: Path, edges: EdgeRows, nnz: int) -> None:
+    try:
+        checked_attributes(edges.attr_EF, nnz, str(part / "edge_attr.npy"))
+        checked_edge_ids(edges.ids_E, nnz, edges.n_listed)
+    except GraphError as error:
+        raise PartitionError(f"{part}: {error}; write the partition again") from None
+
+
+def _check_no_zeros(path: Path, A: sp.csr_array | None, node_n: np.ndarray) -> None:
+    if A is not None and not A.data.all():
+        row = int(np.searchsorted(A.indptr, np.argmin(A.data != 0), side="right")) - 1
+        raise PartitionError(f"{path}: node {node_n[row]} has an edge of weight 0, which is none; partition again")

@@ -95,6 +95,8 @@ def _check_halo(folder: PartitionFolder, halo: Halo, owner_N: np.ndarray, sums_N
         if not np.array_equal(node_g[halo.hop_g == hop], read):
             raise _wrong(folder, p, "halo_hops", f"the nodes of hop {hop} are not those that hop {hop - 1} reads")
         if hop < folder.manifest["hops"]:
+            if halo.A_gN is None:
+                raise _wrong(folder, p, "halo_indptr", "is missing")
             columns = np.unique(sp.csr_array(halo.A_gN[np.flatnonzero(halo.hop_g == hop)]).indices).astype(np.int64)
             is_new = (owner_N[columns] != p) & ~np.isin(columns, node_g[halo.hop_g <= hop])
             read = columns[is_new]

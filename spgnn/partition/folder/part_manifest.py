@@ -7,8 +7,6 @@ import json
 import os
 from pathlib import Path
 
-import numpy as np
-
 from ...atomic import open_regular
 from ...data.manifest import checked_manifest, seal
 from ...errors import PartitionError, is_integer
@@ -25,8 +23,7 @@ KEYS = {
 
 def write_manifest(folder: Path, entries: dict) -> None:
     """Write manifest.json, which marks a folder as a partition, with the SHA-256 of the files beside it."""
-    sha256 = lambda path: hashlib.sha256(np.memmap(path, mode="r")).hexdigest()
-    entries = entries | {"files": {path.name: sha256(path) for path in sorted(folder.glob("*.npy"))}}
+    entries = entries | {"files": {path.name: sha256_of_file(path) for path in sorted(folder.glob("*.npy"))}}
     with open(folder / "manifest.json", "w", encoding="utf-8") as file:
         json.dump(seal({"format": FORMAT, "version": VERSION} | entries), file, indent=1)
         file.flush()

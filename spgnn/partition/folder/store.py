@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -33,21 +34,13 @@ from ...graph.ids import checked_ids, packed_ids, unpacked_ids
 from ..checks import check_hops
 from ..part_halo import HaloFinder, matrix_sums
 from ..partition import Partition
-from .blocks import EdgeRows, Halo, RowBlock, check_rank, merge_blocks, row_block, select_rows
+from .blocks import EdgeRows, Halo, RowBlock, check_rank, check_values, merge_blocks, row_block, select_rows
 from .part_manifest import FORMAT, checked_parts_manifest, sha256_of_file, write_manifest
-from .values import check_values
 
 FEATURES = ("features_indptr", "features_indices", "features_data", "features")
 HALO = ("halo_indptr", "halo_indices", "halo_weights", *(f"halo_{name}" for name in FEATURES))
-ARRAYS = (
-    "own",
-    "indptr",
-    "indices",
-    "weights",
-    *FEATURES,
-    *"labels split edge_attr edge_ids sums halo halo_hops halo_sums".split(),
-    *HALO,
-)
+OTHERS = "labels split edge_attr edge_ids sums halo halo_hops halo_sums".split()
+ARRAYS = ("own", "indptr", "indices", "weights", *FEATURES, *OTHERS, *HALO)
 TABLES = ("features", "halo_features", "edge_attr", "sums", "halo_sums")
 
 
@@ -226,11 +219,14 @@ class PartitionFolder:
         """Return the whole graph as it is used, of the blocks of all parts. Raises: as `checked_block`."""
         whole = merge_blocks([self.checked_block(rank) for rank in range(self.manifest["k"])], 1, 0)
         name, edges = self.manifest["graph"], self.manifest["edges"]
-        arrays = {"X": whole.X_nF, "y": whole.y_n, "split": whole.split_n}
+        fields: dict[str, Any] = {"name": name, "edges": edges, "ids": self.ids(), "classes": self.classes}
         if whole.edges is not None:
-            of_edges = {"edge_attr": whole.edges.attr_EF, "edge_ids": whole.edges.ids_E}
-            arrays |= of_edges | {"meta": self.manifest["edge_meta"]}
-        return Graph(whole.A_nN, **arrays, name=name, edges=edges, ids=self.ids(), classes=self.classes)
+            fields |= {
+                "edge_attr": whole.edges.attr_EF,
+                "edge_ids": whole.edges.ids_E,
+                "meta": self.manifest["edge_meta"],
+            }
+        return Graph(whole.A_nN, whole.X_nF, whole.y_n, whole.split_n, **fields)
 
     def checked_block(self, rank: int) -> RowBlock:
         """Return what one rank owns, with values that are checked. Raises: PartitionError naming file and node."""
@@ -315,7 +311,7 @@ class PartitionFolder:
             raise PartitionError(f"{path}: the SHA-256 differs from the manifest's; write the partition again")
         self._verified.add(path)
 
-    def _features(self, files: dict[str, np.ndarray], name: str, n: int):
+    def _features(self, files: dict[str, np.ndarray], name: str, n: int) -> np.ndarray | sp.csr_array | None:
         if f"{name}_data" in files:
             return _csr(files, f"{name}_", "data", (n, self.manifest["n_features"]))
         X_nF = files.get(name)
@@ -366,7 +362,7 @@ def _halo_arrays(graph: Graph, finder: HaloFinder, own_n: np.ndarray, sums_N3: n
     return arrays | _table("halo_features", select_rows(graph.X, node_g))
 
 
-def _table(name: str, X) -> dict[str, np.ndarray]:
+def _table(name: str, X: np.ndarray | sp.csr_array | None) -> dict[str, np.ndarray]:
     """Return the arrays of a dense or sparse table by the names of their files."""
     if sp.issparse(X):
         return {f"{name}_{part}": getattr(X, part) for part in ("indptr", "indices", "data")}
@@ -423,4 +419,4 @@ def _write(path: Path, array: np.ndarray) -> None:
 
 def sha256_of(array: np.ndarray) -> str:
     """Return the SHA-256 of an array's bytes, 64 hex digits."""
-    return hashlib.sha256(np.ascontiguousarray(array)).hexdigest()
+    return hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()

@@ -7,6 +7,7 @@ Source: entropy-aware paper (Deshmukh et al. 2023), section III-A and Algorithm 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
@@ -88,13 +89,13 @@ def edge_weights(
     return weights_E
 
 
-def dots(indptr: np.ndarray, indices: np.ndarray, X) -> np.ndarray:
+def dots(indptr: np.ndarray, indices: np.ndarray, X: np.ndarray | sp.csr_array) -> np.ndarray:
     """Return x_i . x_j for each nonzero (i, j) of a pattern, (E,) float64, bitwise equal for (j, i).
 
     Args: X  (N, F) floats, or CSR; other numbers are converted to float64.
     """
     indptr, indices = (np.ascontiguousarray(array, np.int64) for array in (indptr, indices))
-    values = X.data if sp.issparse(X) else X
+    values = X if isinstance(X, np.ndarray) else X.data
     dtype = values.dtype if values.dtype in (np.float32, np.float64) else np.float64
     values = np.ascontiguousarray(values, dtype)
     if sp.issparse(X):
@@ -119,16 +120,14 @@ def _evened(owner_N: np.ndarray, k: int, most: int, pattern: sp.csr_array, weigh
     return owner_N
 
 
-def _chunks(pattern: sp.csr_array):
-    # Slices of the nonzeros, of whole rows, with the row of each.
+def _chunks(pattern: sp.csr_array) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield slices of the nonzeros, of whole rows, and the row of each."""
     indptr = pattern.indptr
     start = 0
     while start < pattern.shape[0]:
         end = max(int(np.searchsorted(indptr, indptr[start] + CHUNK, side="right")) - 1, start + 1)
-        yield (
-            slice(int(indptr[start]), int(indptr[end])),
-            np.repeat(np.arange(start, end), np.diff(indptr[start : end + 1])),
-        )
+        rows = np.repeat(np.arange(start, end), np.diff(indptr[start : end + 1]))
+        yield slice(int(indptr[start]), int(indptr[end])), rows
         start = end
 
 

@@ -70,14 +70,10 @@ def kway(
                 k, adjacency, vweights=load_N, eweights=weights_E, recursive=False, options=options
             )
         except (RuntimeError, MemoryError) as error:
-            problem = f"{error}{said()}"
-        else:
-            problem = ""
-    if problem:
-        raise ResourceError(
-            f"METIS failed on {name} ({pattern.shape[0]} nodes, {pattern.nnz} neighbours, k = {k}): {problem}; "
-            f"it needs about {(pattern.nnz * 8 * 10) >> 20} MB: use a smaller k or --method block"
-        )
+            raise ResourceError(
+                f"METIS failed on {name} ({pattern.shape[0]} nodes, {pattern.nnz} neighbours, k = {k}): {error}{said()}; "
+                f"it needs about {(pattern.nnz * 8 * 10) >> 20} MB: use a smaller k or --method block"
+            ) from None
     return fill_empty_parts(np.asarray(owner_N), load_N, k)
 
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -31,6 +31,7 @@ from ..partition import Partition
 from ..refine import _volume
 from ..registry import PARTITIONERS, partitioner
 
+RowsOf = Callable[[sp.csr_array, np.ndarray, int], np.ndarray]  # (A, owner_N, k) -> rows that q sends p, (k, k)
 OBJECTIVES = ("columns", "cover")
 MASKS = 64  # parts whose sets fit a machine word
 NORM, OF_MEAN = 32, 0.25  # of the cost by which results are compared
@@ -130,11 +131,8 @@ class _Search:
             began = time.perf_counter()
             owner_N = self._best(self.refined(starts[best][1], full), owner_N, rows_of=self.rows_of)
             if tried is not None:
-                tried.append(
-                    {"start": f"{starts[best][0]}, in full"}
-                    | self._loads(owner_N)
-                    | {"seconds": time.perf_counter() - began}
-                )
+                seconds = time.perf_counter() - began
+                tried.append({"start": f"{starts[best][0]}, in full"} | self._loads(owner_N) | {"seconds": seconds})
         return owner_N
 
     def _loads(self, owner_N: np.ndarray) -> dict[str, int]:
@@ -146,7 +144,7 @@ class _Search:
         return {"send": self.options.minimise != "total", "receive": bool(self.options.receive)}
 
     @property
-    def rows_of(self):
+    def rows_of(self) -> RowsOf:
         return cover_PP if self.options.objective == "cover" else rows_PP
 
     def refined(self, start_N: np.ndarray, effort: float) -> np.ndarray:
@@ -160,14 +158,14 @@ class _Search:
         effort *= min(MORE, max(1, TINY / max(self.graph.nnz, 1)))
         settings = sweeps(effort * (1 if self.held["send"] else 2)) | (BEYOND_SMALL if self.graph.nnz > SMALL else {})
         settings |= {} if self.graph.nnz <= TINY else BEYOND_TINY
-        owner_N, rows, _ = self._refine(nets, start_N, **self.held, **settings)
+        owner_N, rows, _ = self._refine(nets, start_N, self.held | settings)
         owners = [start_N, owner_N]
         is_tiny = self.options.minimise == "time" and self.graph.nnz <= TINY
         if is_tiny:
-            owners.append(self._refine(nets, start_N, **self.held, **settings, **LESS_EVEN)[0])
+            owners.append(self._refine(nets, start_N, self.held | settings | LESS_EVEN)[0])
         is_mesh = rows < self.graph.n_nodes * (FEW if self.graph.nnz > SMALL else FEW_OF_SMALL)
         if is_tiny or is_mesh:
-            owners.append(self._refine(nets, start_N, send=False, **sweeps(2 * effort))[0])
+            owners.append(self._refine(nets, start_N, {"send": False} | sweeps(2 * effort))[0])
         return self._best(*owners)
 
     def cover(self, columns_N: np.ndarray, start_N: np.ndarray, effort: float) -> np.ndarray:
@@ -179,22 +177,21 @@ class _Search:
         settings = COVER_SWEEPS | {"last_sweeps": math.ceil(effort * COVER_SWEEPS["last_sweeps"])}
         for _ in range(COVER_ROUNDS):
             nets = _volume.nets_of_covers(*_arrays(self.pattern), owner_N, self.k, is_symmetric, cores())
-            owner_N, _, _ = self._refine(nets, owner_N, per_vertex=1 if is_symmetric else 2, **sides, **settings)
-        return self._best(
-            owner_N, columns_N, start_N, rows_of=cover_PP
-        )  # moves of nodes may lose more than covers gain
+            owner_N, _, _ = self._refine(nets, owner_N, sides | settings, per_vertex=1 if is_symmetric else 2)
+        # Moves of nodes may lose more than covers gain.
+        return self._best(owner_N, columns_N, start_N, rows_of=cover_PP)
 
-    def _refine(self, nets: tuple, owner_N: np.ndarray, per_vertex: int = 1, **settings) -> tuple:
+    def _refine(self, nets: tuple, owner_N: np.ndarray, settings: dict[str, Any], per_vertex: int = 1) -> tuple:
         """Return the refined owners, the rows they send and the largest send."""
         return _volume.refine(
             *nets, per_vertex, self.work_N, owner_N, self.k, self.balance, self.seed, self.k > MASKS, cores(), settings
         )
 
-    def _best(self, *owners: np.ndarray, rows_of=rows_PP) -> np.ndarray:
+    def _best(self, *owners: np.ndarray, rows_of: RowsOf = rows_PP) -> np.ndarray:
         """Return the partition of least cost among those of least work above the bound."""
         return min(owners, key=lambda owner_N: self._rank(owner_N, rows_of))
 
-    def _rank(self, owner_N: np.ndarray, rows_of) -> tuple[float, float, float]:
+    def _rank(self, owner_N: np.ndarray, rows_of: RowsOf) -> tuple[float, float, float]:
         work = max(np.bincount(owner_N, self.work_N).max(), self.balance * self.work_N.sum() / self.k)
         of_mean = 0.0 if self.options.minimise == "largest" else OF_MEAN
         rows_kk = rows_of(self.graph.A, owner_N, self.k)
@@ -212,14 +209,15 @@ def cost(rows_kk: np.ndarray, *, send: bool, receive: bool, of_mean: float = OF_
     return float(largest * ((loads / largest) ** NORM).sum() ** (1 / NORM) + of_mean * rows_kk.sum() / len(rows_kk))
 
 
-def sweeps(effort: float) -> dict:
+def sweeps(effort: float) -> dict[str, Any]:
     """Return the numbers of sweeps on the coarsest, the middle and the finest level."""
-    return {
-        name: math.ceil(effort * count) for name, count in (("top_sweeps", 28), ("sweeps", 14), ("last_sweeps", 15))
-    }
+    counts = {"top_sweeps": 28, "sweeps": 14, "last_sweeps": 15}
+    return {name: math.ceil(effort * count) for name, count in counts.items()}
 
 
-def _starts(graph: Graph, k: int, seed: int, balance: float, start) -> Iterator[tuple[str, np.ndarray, float]]:
+def _starts(
+    graph: Graph, k: int, seed: int, balance: float, start: str | np.ndarray | Partition
+) -> Iterator[tuple[str, np.ndarray, float]]:
     """Return each start: its name, the owners, and the seconds that they took.
 
     On graphs of up to TINY nonzeros METIS with objective=vol, which is fast there, is tried first.

@@ -42,7 +42,7 @@ class StreamPasses:
         self.ids_N: np.ndarray | None = None
         self.seconds: dict[str, float] = {}
         self._first = first
-        self._numbering = None
+        self._numbering: _stream.Numbering | None = None
         if relabel:
             check_relabel(stream.n_nodes)
             numbering = _stream.Numbering()
@@ -62,7 +62,7 @@ class StreamPasses:
         edges = self.stream.most_edges if self.n_edges is None else self.n_edges
         return min(max(FREE_NODES, NODES_PER_EDGE * (edges + 1)), max(memory_bytes() // BYTES_PER_NODE, FREE_NODES))
 
-    def run(self, what: str, *adds: Callable[[np.ndarray], None]) -> None:
+    def run(self, what: str, *adds: Callable[[np.ndarray], object]) -> None:
         """Give every chunk to each of adds.
 
         Raises: PartitionError where the edges differ from the first pass; InputError for an invalid id.
@@ -88,15 +88,27 @@ class StreamPasses:
         counts = _stream.Degrees(-1 if self.n_nodes is None else self.n_nodes, self.most_nodes)
         self.run("degrees", counts.add)
         degrees_N = counts.take()
-        self.learn_nodes(self.with_declared(len(degrees_N)))
-        return np.pad(degrees_N, (0, self.n_nodes - len(degrees_N))) if self.n_nodes > len(degrees_N) else degrees_N
+        n_nodes = self.with_declared(len(degrees_N))
+        self.learn_nodes(n_nodes)
+        return np.pad(degrees_N, (0, n_nodes - len(degrees_N))) if n_nodes > len(degrees_N) else degrees_N
+
+    def nodes(self) -> int:
+        """Return N, found by a pass if it is not known."""
+        return len(self.degrees()) if self.n_nodes is None else self.n_nodes
+
+    def edges(self) -> int:
+        """Return E, found by a pass if it is not known."""
+        if self.n_edges is None:
+            self.run("count")
+        assert self.n_edges is not None
+        return self.n_edges
 
     def with_declared(self, n_nodes: int) -> int:
         """Return n_nodes, found from the ids, or the number that the file's header declares if that is larger."""
         head = self.stream.head
         if self.stream.n_nodes is not None or self.ids_N is not None or head is None or head.n_nodes <= n_nodes:
             return n_nodes
-        check_node_count(self.stream.name, head.n_nodes, self.n_edges, "the header")
+        check_node_count(self.stream.name, head.n_nodes, self.edges(), "the header")
         return head.n_nodes
 
     def learn_nodes(self, n_nodes: int) -> None:
@@ -108,7 +120,7 @@ class StreamPasses:
             )
         self.n_nodes = n_nodes
 
-    def _check_same(self, what: str, seen) -> None:
+    def _check_same(self, what: str, seen: _stream.Fingerprint) -> None:
         now = (seen.count, seen.value)
         if self._first is None:
             self._first = now
@@ -120,11 +132,8 @@ class StreamPasses:
                 self.stream.head.check_edges(self.stream.name, seen.count)
             self.n_edges = seen.count
         elif now != self._first:
-            how = (
-                f"{seen.count} edges, {self._first[0]} before"
-                if seen.count != self._first[0]
-                else "other edges, or another order"
-            )
+            is_other = seen.count != self._first[0]
+            how = f"{seen.count} edges, {self._first[0]} before" if is_other else "other edges, or another order"
             raise PartitionError(
                 f"{self.stream.name}: the stream changed between passes (pass {what!r}: {how}); "
                 f"each pass must give the same edges in the same order"

@@ -6,7 +6,9 @@ Shapes: N nodes, E edges of the stream, k parts; q owns and sends, p reads.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -47,7 +49,9 @@ class StreamPartition:
 
     def __repr__(self) -> str:
         copies = (
-            "" if self.rows_PP is None else f", hops = {self.hops}: replication factor {self.replication_factor:.3f}"
+            f", hops = {self.hops}: replication factor {self.replication_factor:.3f}"
+            if self.rows_PP is not None
+            else ""
         )
         return f"StreamPartition({self.method}, k = {self.k}: {self.n_nodes:,} nodes, {self.n_edges:,} edges{copies})"
 
@@ -71,13 +75,11 @@ class StreamPartition:
         """Return the report: sizes, method, metrics, seconds."""
         sizes_k = self.sizes_k
         mean = sizes_k.mean()
-        report = {"k": self.k, "n": self.n_nodes, "edges": self.n_edges, "method": self.method}
+        report: dict[str, Any] = {"k": self.k, "n": self.n_nodes, "edges": self.n_edges, "method": self.method}
         report["node_imbalance"] = float(sizes_k.max() / mean) if mean else 1.0
         if self.rows_PP is not None:
-            report |= exchange_metrics(self.rows_PP) | {
-                "replication_factor": self.replication_factor,
-                "hops": self.hops,
-            }
+            report |= exchange_metrics(self.rows_PP)
+            report |= {"replication_factor": self.replication_factor, "hops": self.hops}
         for key in ("clusters", "merged_clusters"):
             if key in self.details:
                 report[key] = int(np.size(self.details[key])) if np.ndim(self.details[key]) else int(self.details[key])
@@ -107,14 +109,15 @@ def part_stream(
     start = time.perf_counter()
     owner_N, details = choose_owners(passes, k, method, seed, balance, options)
     rows_PP = halo(passes, owner_N, k, hops) if hops else None
-    chosen = {"method": method, "seed": int(seed), "balance": float(balance), "hops": hops}
-    found = {"n_edges": passes.n_edges, "ids_N": passes.ids_N, "seconds": passes.seconds}
     total_s = time.perf_counter() - start
-    return StreamPartition(owner_N, k, rows_PP=rows_PP, details=details, total_s=total_s, **chosen, **found)
+    return StreamPartition(
+        owner_N, k, method, passes.edges(), int(seed), float(balance), hops, rows_PP, passes.ids_N, passes.seconds,
+        total_s, details,
+    )  # fmt: skip
 
 
 def choose_owners(
-    passes: StreamPasses, k: int, method: str, seed: int, balance: float, options: dict
+    passes: StreamPasses, k: int, method: str, seed: int, balance: float, options: Mapping[str, Any]
 ) -> tuple[np.ndarray, dict]:
     """Return the checked owner_N of a method, and its details."""
     try:
@@ -138,7 +141,7 @@ def halo(passes: StreamPasses, owner_N: np.ndarray, k: int, hops: int = 1) -> np
     return parts.rows()
 
 
-def check_options(method: str, seed: int, balance: float, hops: int, options: dict) -> None:
+def check_options(method: str, seed: int, balance: float, hops: int, options: Mapping[str, Any]) -> None:
     """Raise UsageError for a method, number or option that part_stream does not know."""
     if method not in STREAMING:
         raise UsageError(f"streaming partitioner {method!r} is not known{nearest(method, STREAMING)}")

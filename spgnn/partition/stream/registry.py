@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -17,6 +17,16 @@ from .edge_passes import StreamPasses
 from .sources import edge_stream
 
 METHODS = ("start", "add", "finish")
+
+
+class StreamPlugin(Protocol):
+    """A class that `streaming_partitioner` registers."""
+
+    def start(self, n_nodes: int, k: int, *, seed: int, balance: float) -> object: ...
+
+    def add(self, edges: np.ndarray, number: int) -> object: ...
+
+    def finish(self) -> np.ndarray: ...
 
 
 class StreamMethod(Method):
@@ -32,8 +42,8 @@ class StreamMethod(Method):
         self, passes: StreamPasses, k: int, *, seed: int, balance: float, **options
     ) -> tuple[np.ndarray, dict]:
         owner_N, details = self.f(passes, k, seed=seed, balance=balance, **options)
-        one_N = np.broadcast_to(np.int64(1), passes.n_nodes)
-        return check_owner(owner_N, passes.n_nodes, k, f"partition {self.name!r}", fill_by=one_N), details
+        one_N = np.broadcast_to(np.int64(1), passes.nodes())
+        return check_owner(owner_N, len(one_N), k, f"partition {self.name!r}", fill_by=one_N), details
 
     def __call__(self, graph: Graph, k: int, *, seed: int, balance: float, **options) -> np.ndarray:
         return self.of_stream(StreamPasses(edge_stream(graph)), k, seed=seed, balance=balance, **options)[0]
@@ -72,7 +82,7 @@ def streaming_partitioner(name: str) -> Callable:
     is checked like any other; of a vertex cut return the target replica of each node, not the parts of the edges.
     """
 
-    def decorate(cls: type) -> type:
+    def decorate(cls: type[StreamPlugin]) -> type[StreamPlugin]:
         missing = [method for method in METHODS if not callable(getattr(cls, method, None))]
         if not inspect.isclass(cls) or missing:
             raise UsageError(
@@ -93,10 +103,13 @@ def _register(method: StreamMethod) -> None:
     STREAMING[method.name] = method
 
 
-def _run_class(name: str, cls: type, number_of_passes: int, passes: StreamPasses, k: int, **options):
-    passes.learn_nodes(len(passes.degrees()))
+def _run_class(
+    name: str, cls: type[StreamPlugin], number_of_passes: int, passes: StreamPasses, k: int, **options
+) -> tuple[np.ndarray, dict]:
+    n_nodes = len(passes.degrees())
+    passes.learn_nodes(n_nodes)
     made = cls()
-    made.start(passes.n_nodes, k, **options)
+    made.start(n_nodes, k, **options)
     for number in range(number_of_passes):
         # A plug-in gets a copy: the chunk is the stream's buffer.
         passes.run(f"{name} {number}", lambda chunk: _add(name, made, chunk.copy(), number))
@@ -108,7 +121,7 @@ def _run_class(name: str, cls: type, number_of_passes: int, passes: StreamPasses
     return np.asarray(owner_N), {}
 
 
-def _add(name: str, made, chunk: np.ndarray, number: int) -> None:
+def _add(name: str, made: StreamPlugin, chunk: np.ndarray, number: int) -> None:
     try:
         made.add(chunk, number)
     except ValueError as error:  # not one of the stream

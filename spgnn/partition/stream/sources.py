@@ -81,10 +81,8 @@ def _stream_of(source, format: str | None) -> EdgeStream:
         return _file(Path(source), format)
     if isinstance(source, Graph):
         return _graph(source)
-    if isinstance(source, np.memmap) and source.filename is not None:
-        mapped = _mapped(source)
-        if mapped is not None:
-            return mapped
+    if isinstance(source, np.memmap) and (mapped := _mapped(source)) is not None:
+        return mapped
     if isinstance(source, np.ndarray):
         return _array(source, "array")
     if callable(source):
@@ -116,12 +114,8 @@ def _file(path: Path, format: str | None) -> EdgeStream:
     if not path.exists() and format != "parquet":
         raise InputError(f"{path}: no such file")
     if format == "text":
-        return EdgeStream(
-            str(path),
-            lambda: edge_chunks(path, CHUNK),
-            most_edges=text_bytes_bound(path) // 4 + 1,
-            head=read_head(path),
-        )
+        most = text_bytes_bound(path) // 4 + 1
+        return EdgeStream(str(path), lambda: edge_chunks(path, CHUNK), most_edges=most, head=read_head(path))
     if format == "binary":
         return _pairs(path, np.dtype(DTYPES.get(path.suffix.lower(), "<i4")))
     if format == "npy":
@@ -155,7 +149,7 @@ def _pairs(path: Path, dtype: np.dtype, offset: int = 0, n_edges: int | None = N
             file.seek(offset)
             left = n_edges
             while left:
-                want = memoryview(buffer[: min(left, CHUNK)]).cast("B")
+                want = buffer[: min(left, CHUNK)].data.cast("B")
                 got = 0
                 while got < len(want) and (n := file.readinto(want[got:])):
                     got += n
@@ -168,13 +162,13 @@ def _pairs(path: Path, dtype: np.dtype, offset: int = 0, n_edges: int | None = N
     return EdgeStream(str(path), chunks, n_edges=n_edges, most_edges=n_edges)
 
 
-def _mapped(array: np.ndarray) -> EdgeStream | None:
+def _mapped(array: np.memmap) -> EdgeStream | None:
     """The file behind an (E, 2) memmap of int32 or int64; None for other layouts, which are copied chunk by chunk."""
     is_pairs = array.ndim == 2 and array.shape[1] == 2 and array.flags.c_contiguous and array.dtype in PAIRS
     start = getattr(array, "offset", None)
     if array.mode == "c":  # changes to it are in no file
         return None
-    if not is_pairs or start is None or array.base is None or isinstance(array.base, np.memmap):
+    if not is_pairs or start is None or array.base is None or isinstance(array.base, np.memmap) or not array.filename:
         return None
     path = Path(array.filename)  # it may be gone, and its memory still there
     return _pairs(path, array.dtype, start, len(array)) if path.is_file() else None
@@ -211,7 +205,7 @@ def _graph(graph: Graph) -> EdgeStream:
     return EdgeStream(graph.name, chunks, graph.n_nodes, A.nnz, A.nnz)
 
 
-def _parquet(path: Path):
+def _parquet(path: Path) -> Iterator[np.ndarray]:
     with open_parquet(path) as parts:
         names = parts.schema.names
         used = [names[place] for place in edge_columns(str(path), names, len(names), TableConfig())[:2]]
@@ -223,8 +217,8 @@ def _parquet(path: Path):
             )
 
 
-def _gathered(items: Iterator):
-    """Chunks of an iterator of chunks or of single pairs."""
+def _gathered(items: Iterator) -> Iterator[np.ndarray]:
+    """Yield chunks of an iterator of chunks or of single pairs."""
     pairs = []
     for item in items:
         if isinstance(item, np.ndarray) and item.ndim == 2:
@@ -249,7 +243,7 @@ def _of_pairs(pairs: list) -> np.ndarray:
     try:
         array = np.array(pairs)
     except (ValueError, OverflowError, TypeError):
-        array = np.zeros(0)
+        array = np.array(None)
     if array.ndim != 2 or array.shape[1] != 2:
         raise InputError(f"iterator: its items look like {pairs[0]!r}; expected pairs (u, v), or arrays (m, 2)")
     return as_chunk(array, "iterator")

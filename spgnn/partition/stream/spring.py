@@ -65,17 +65,18 @@ def spring_plus(passes: StreamPasses, k: int, *, seed: int, balance: float, roun
     """
     check_integer("rounds", rounds, 0)
     degrees_N = passes.degrees()
-    cap, entries = node_cap(passes.n_nodes, k, balance), int(degrees_N.sum(dtype=np.int64))
+    n_nodes, entries = len(degrees_N), int(degrees_N.sum(dtype=np.int64))
+    cap = node_cap(n_nodes, k, balance)
     held = _held(passes, degrees_N, entries)
     if held is not None:
         return held.partition(k, cap, seed, entries), {}
-    room = (held_bytes(passes.n_nodes) - BLOCK_BYTES * passes.n_nodes) // 4
+    room = (held_bytes(n_nodes) - BLOCK_BYTES * n_nodes) // 4
     blocks = _stream.Blocks(degrees_N, min(max(room, LEAST_ENTRIES), MOST_ENTRIES), BLOCKS, k, cap, seed)
     del degrees_N
     for share in JOIN:
         while blocks.next():
             passes.run("join", blocks.add)
-            blocks.join(max(2, int(share * passes.n_nodes / k)))
+            blocks.join(max(2, int(share * n_nodes / k)))
     number_N, count = blocks.clusters()
     clusters = _cluster_graph(passes, number_N, count)
     blocks.start(clusters.partition(k, cap, seed, entries), k)
@@ -88,22 +89,23 @@ def spring_plus(passes: StreamPasses, k: int, *, seed: int, balance: float, roun
     return blocks.owners(), {"clusters": count}
 
 
-def _cluster_graph(passes: StreamPasses, number_N: np.ndarray, count: int):
+def _cluster_graph(passes: StreamPasses, number_N: np.ndarray, count: int) -> _stream.ClusterGraph:
     """Return the graph of `count` clusters, with as many pairs of them as fit."""
-    room = held_bytes(passes.n_nodes) - 8 * passes.n_nodes - VERTEX_BYTES * count
+    room = held_bytes(len(number_N)) - 8 * len(number_N) - VERTEX_BYTES * count
     graph = _stream.ClusterGraph(number_N, count, min(max(room // PAIR_BYTES, LEAST_PAIRS), MOST_ENTRIES // 2))
     passes.run("contract", graph.add)
     return graph
 
 
-def _held(passes: StreamPasses, degrees_N: np.ndarray, entries: int):
+def _held(passes: StreamPasses, degrees_N: np.ndarray, entries: int) -> _stream.Held | None:
     """Return the graph of the stream, or None if it does not fit; copies of an edge take room until all are seen."""
-    room = held_bytes(passes.n_nodes)
-    if 8 * passes.n_nodes + 4 * entries > room or entries > MOST_ENTRIES:
+    n_nodes = len(degrees_N)
+    room = held_bytes(n_nodes)
+    if 8 * n_nodes + 4 * entries > room or entries > MOST_ENTRIES:
         return None
     held = _stream.Held(degrees_N)
     passes.run("hold", held.add)
-    return held if VERTEX_BYTES * passes.n_nodes + ENTRY_BYTES * held.finish() <= room else None
+    return held if VERTEX_BYTES * n_nodes + ENTRY_BYTES * held.finish() <= room else None
 
 
 def node_cap(n_nodes: int, k: int, balance: float) -> int:
@@ -116,20 +118,19 @@ def held_bytes(n_nodes: int) -> int:
     return max(HELD, NODE_BYTES * n_nodes)
 
 
-def _clusters(passes: StreamPasses, degrees_N: np.ndarray, k: int, threshold: float):
+def _clusters(passes: StreamPasses, degrees_N: np.ndarray, k: int, threshold: float) -> _stream.Spring:
     clusters = _stream.Spring(degrees_N, threshold * int(degrees_N.sum(dtype=np.int64)) / k)
     passes.run("clusters", clusters.add)
     return clusters
 
 
-def _clusters_online(passes: StreamPasses, k: int, threshold: float):
+def _clusters_online(passes: StreamPasses, k: int, threshold: float) -> _stream.Spring:
     if passes.stream.head is not None:
         passes.degrees()  # N, as the header may declare more nodes
-    elif passes.n_edges is None:
-        passes.run("count")
+    n_edges = passes.edges()
     n_known = -1 if passes.n_nodes is None else passes.n_nodes
     # Self-loops are included: excluding them would take another pass.
-    clusters = _stream.Spring(None, threshold * 2 * passes.n_edges / k, n_known, passes.most_nodes)
+    clusters = _stream.Spring(None, threshold * 2 * n_edges / k, n_known, passes.most_nodes)
     passes.run("clusters", clusters.add)
     return clusters
 
@@ -140,7 +141,7 @@ def _checked(threshold: float) -> float:
     return float(threshold)
 
 
-def _degrees(passes: StreamPasses, degrees) -> np.ndarray:
+def _degrees(passes: StreamPasses, degrees: str | np.ndarray) -> np.ndarray:
     if isinstance(degrees, str):
         if degrees != "exact":
             raise UsageError(f"degrees = {degrees!r}; expected 'exact', 'online' or (N,) integers")

@@ -43,9 +43,7 @@ def hdrf(
     """
     if not (weight >= 0 and epsilon > 0):
         raise UsageError(f"weight = {weight!r}, epsilon = {epsilon!r}; expected 0 or more, and above 0")
-    if passes.n_nodes is None:
-        passes.degrees()
-    cut = _stream.Hdrf(passes.n_nodes, k, weight, epsilon)
+    cut = _stream.Hdrf(passes.nodes(), k, weight, epsilon)
     passes.run("edges", cut.add)
     return _targets(cut, seed)
 

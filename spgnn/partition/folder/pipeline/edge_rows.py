@@ -15,9 +15,9 @@ from ....errors import FormatError, InputError, ResourceError
 from ....graph.edge_attr import checked_antisymmetric, places_listed
 from ...stream.edge_passes import StreamPasses
 from ..store import part_name
-from .distribute_tables import by_part
+from . import _pipeline
 from .npy import write_npy
-from .part_tables import Dense
+from .part_tables import Dense, by_part
 from .work import WorkFolder
 
 ENTRY_BYTES = 24  # row, column and id of a nonzero, int64
@@ -66,7 +66,7 @@ def spill_attributed(
             entries, attributes = _entries(pairs, at, edges, attributes)
             at += len(pairs)
             order, bounds = by_part(owner_N[entries[:, 0]], k)
-            for p in np.flatnonzero(np.diff(bounds)):
+            for p in np.flatnonzero(np.diff(bounds)).tolist():
                 of_p = order[bounds[p] : bounds[p + 1]]
                 for path, rows in zip(_paths(work, p), (entries, attributes)):
                     with open(path, "ab") as file:
@@ -93,7 +93,14 @@ def _entries(pairs: np.ndarray, first: int, edges: str, attributes: np.ndarray) 
 
 
 def sort_attributed(
-    work: WorkFolder, spilled: dict, part: int, owner_N: np.ndarray, reads, k: int, table: Attributes, most_bytes: int
+    work: WorkFolder,
+    spilled: dict,
+    part: int,
+    owner_N: np.ndarray,
+    reads: _pipeline.Reads,
+    k: int,
+    table: Attributes,
+    most_bytes: int,
 ) -> dict:
     """Write the rows of one part and the attributes of its nonzeros, and the halo of the first hop; see rows.sort_part.
 

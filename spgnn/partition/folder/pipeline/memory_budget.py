@@ -1,4 +1,4 @@
-"""How much memory the pipeline may use, and how it is divided.
+"""How much memory the pipeline may use, and how it is divided; how much disk it needs.
 
 Shapes: N nodes, k parts.
 """
@@ -6,11 +6,14 @@ Shapes: N nodes, k parts.
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import dataclass
+from pathlib import Path
 
 from ....errors import ResourceError, UsageError
 from ....machine import rss_bytes
 from ...stream.spring import HELD
+from .part_tables import Dense, Sparse
 
 UNITS = {"": 1, "B": 1} | {f"{x}B": 10 ** (3 * i) for i, x in enumerate("KMGT", start=1)}
 UNITS |= {f"{x}IB": 2 ** (10 * i) for i, x in enumerate("KMGT", start=1)}
@@ -26,7 +29,7 @@ def memory_bytes_of(text: str | int, name: str = "memory =") -> int:
     """Return the bytes of 2GB, 500MB, 1.5 GiB or a number of bytes; name: of the option, in an error."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([a-z]*)\s*", str(text).lower())
     unit = UNITS.get(match[2].upper()) if match else None
-    if unit is None or float(match[1]) * unit < 1:
+    if match is None or unit is None or float(match[1]) * unit < 1:
         raise UsageError(f"{name} {text!r}; expected a size such as 2GB, 500MB or 1.5GiB")
     return int(float(match[1]) * unit)
 
@@ -91,7 +94,7 @@ class Memory:
         """Return the bytes of rows of features that are read at a time; they are held up to three times."""
         return min(self.buffers(n_nodes) // 4, MOST_ROW_BYTES // 2)
 
-    def check_row(self, table, n_nodes: int) -> None:
+    def check_row(self, table: Dense | Sparse, n_nodes: int) -> None:
         """Raise ResourceError if a single row of a table does not fit into the buffers."""
         most = self.buffers(n_nodes) // 4
         if table.row_bytes > most:
@@ -100,3 +103,22 @@ class Memory:
                 f"{table.where}: a row has {table.row_bytes / 1e6:,.0f} MB and is held up to three times; memory of {self.total_bytes / 1e6:,.0f} MB "
                 f"leaves {most / 1e6:,.0f} MB for each; give it {-(-need // 10**6):,} MB or more"
             )
+
+
+def check_disk(folder: Path, entries: int, n_nodes: int, tables: dict[str, Dense | Sparse], halo: int) -> None:
+    """Raise ResourceError, with the arithmetic, if the disk has too little space for the rest of the run.
+
+    Args: entries  nonzeros that are spilled and sorted, 8 bytes each, those of a part twice; halo: copied rows of features.
+    """
+    table_bytes = 0
+    for name, table in tables.items():
+        row = table.nnz / max(table.rows, 1) * 12 + 4 if isinstance(table, Sparse) else table.row_bytes
+        table_bytes += int(row * (n_nodes + (halo if name == "features" else 0)))
+    need = 8 * entries + 16 * n_nodes * (entries > 0) + table_bytes
+    free = shutil.disk_usage(folder).free
+    if need > free:
+        spilled = f"{entries:,} nonzeros 8 bytes each, {8 * entries / 1e6:,.0f} MB, " if entries else ""
+        raise ResourceError(
+            f"{folder.parent}: {free / 1e6:,.0f} MB are free; {spilled}the rows of nodes and copies {table_bytes / 1e6:,.0f} MB, "
+            f"in all {need / 1e6:,.0f} MB are needed"
+        )

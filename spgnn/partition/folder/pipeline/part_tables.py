@@ -1,6 +1,6 @@
-"""Tables with a row per node: features, labels and split, read in blocks of rows from their files.
+"""Tables with a row per node: features, labels and split, read in blocks of rows, and distributed to the parts.
 
-Shapes: N nodes, F features, m rows of a block.
+Shapes: N nodes, F features, m rows of a block, k parts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,14 @@ from ....data.readers.make_graph import are_numbers, as_float, checked_parts, re
 from ....data.readers.npz import is_zip, npy_layout, open_npz, shape_of
 from ....errors import FormatError, InputError
 from ....graph.checks import most_classes
+from ....graph.digest import RowsDigest
+from ...metrics import rows_in_order
+from ..store import part_name
+from .npy import NpyFile, header_bytes, read_slice
+from .work import WorkFolder
 
+Show = Callable[[str, int, int], None]  # called with (what, done, of how many)
+ID_ROWS = 1 << 20
 SCANNED_BYTES = 1 << 24  # of labels at once, to see whether they are classes
 
 
@@ -55,10 +62,10 @@ class Dense:
     """
 
     def __init__(self, what: str, source, convert: Callable[[Dense, int, np.ndarray], np.ndarray]):
-        is_file = isinstance(source, (str, Path))
+        path = _existing(what, source) if isinstance(source, (str, Path)) else None
         self._convert = convert
-        self._source = NpyRows(_existing(what, source)) if is_file else np.asarray(source)
-        self.where = str(self._source.path) if is_file else what
+        self._source = np.asarray(source) if path is None else NpyRows(path)
+        self.where = what if path is None else str(path)
         shape, dtype = self._source.shape, self._source.dtype
         if dtype.kind not in "biuf":
             raise FormatError(f"{self.where}: holds {dtype}; expected numbers")
@@ -93,20 +100,20 @@ class Sparse:
     """(N, F) CSR of a SciPy .npz, its members read piece by piece, or in memory; blocks() yields (first row, CSR)."""
 
     def __init__(self, source):
-        self._matrix, self.path = None, None
+        self._matrix: Path | sp.csr_array
         if isinstance(source, (str, Path)):
-            self.path = _existing("features", source)
-            with open_npz(self.path) as arrays:
+            self._matrix = path = _existing("features", source)
+            with open_npz(path) as arrays:
                 form = arrays["format"].item() if "format" in arrays else None
                 if form not in ("csr", b"csr"):
-                    raise FormatError(f"{self.path}: features are {form}; expected csr")
-                shape = shape_of(arrays["shape"], self.path)
+                    raise FormatError(f"{path}: features are {form}; expected csr")
+                shape = shape_of(arrays["shape"], path)
                 with arrays.stream("data") as (nnz, dtype, _):
                     pass
         else:
             self._matrix = sp.csr_array(source)
             shape, nnz, dtype = self._matrix.shape, self._matrix.nnz, self._matrix.dtype
-        self.where = str(self.path or "features")
+        self.where = str(self._matrix) if isinstance(self._matrix, Path) else "features"
         if dtype.kind not in "biuf":
             raise FormatError(f"{self.where}: holds {dtype}; expected numbers")
         if len(shape) != 2:
@@ -119,16 +126,15 @@ class Sparse:
     def blocks(self, block_bytes: int) -> Iterator[tuple[int, sp.csr_array]]:
         """Yield (first row, (m, F) CSR, sorted, duplicates added up)."""
         with ExitStack() as stack:
-            if self._matrix is not None:
-                indptr, data, indices = self._matrix.indptr, _reader(self._matrix.data), _reader(self._matrix.indices)
-            else:
-                arrays = stack.enter_context(open_npz(self.path))
+            if isinstance(self._matrix, Path):
+                arrays = stack.enter_context(open_npz(self._matrix))
                 indptr = arrays["indptr"]
-                (n_data, _, data), (n_indices, _, indices) = (
-                    stack.enter_context(arrays.stream(name)) for name in ("data", "indices")
-                )
+                n_data, _, data = stack.enter_context(arrays.stream("data"))
+                n_indices, _, indices = stack.enter_context(arrays.stream("indices"))
                 if n_data != n_indices:
                     raise FormatError(f"{self.where}: {n_indices} indices and {n_data} values; expected equal numbers")
+            else:
+                indptr, data, indices = self._matrix.indptr, _reader(self._matrix.data), _reader(self._matrix.indices)
             ends = (len(indptr), indptr[0], indptr[-1]) if len(indptr) else ()
             if ends != (self.rows + 1, 0, self.nnz) or np.any(indptr[1:] < indptr[:-1]):
                 raise FormatError(f"{self.where}: indptr must have {self.rows + 1} entries, from 0 to {self.nnz}")
@@ -141,10 +147,11 @@ class Sparse:
                 yield start, self._stored(start, *parts, (stop - start, self.width))
                 start = stop
 
-    def _stored(self, start: int, data, indices, indptr, shape) -> sp.csr_array:
-        data, indices, indptr, _ = checked_parts(
-            self.where, data, indices, indptr, shape, what=f"features from row {start}"
-        )
+    def _stored(
+        self, start: int, data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple
+    ) -> sp.csr_array:
+        what = f"features from row {start}"
+        data, indices, indptr, _ = checked_parts(self.where, data, indices, indptr, shape, what)
         data = as_float(data.astype(data.dtype.newbyteorder("="), copy=False))
         block = sp.csr_array((data, indices, indptr), shape=shape)
         if not block.has_canonical_format:
@@ -225,3 +232,81 @@ def _reader(values: np.ndarray) -> Callable[[int], np.ndarray]:
         return values[at - count : at]
 
     return read
+
+
+def write_own_ids(work: WorkFolder, owner_N: np.ndarray, k: int) -> dict:
+    """Write own.npy of each part: its nodes, rising, int64."""
+    files = [NpyFile(work.new / part_name(p) / "own.npy", np.int64) for p in range(k)]
+    for start in range(0, len(owner_N), ID_ROWS):
+        order, bounds = by_part(owner_N[start : start + ID_ROWS], k)
+        for p in np.flatnonzero(np.diff(bounds)):
+            files[p].append(start + order[bounds[p] : bounds[p + 1]])
+    for file in files:
+        file.finish()
+    return {}
+
+
+def distribute_table(
+    work: WorkFolder,
+    table: Dense | Sparse,
+    name: str,
+    owner_N: np.ndarray,
+    k: int,
+    block_bytes: int,
+    with_halo: bool,
+    progress: Show,
+) -> dict:
+    """Write NAME.npy of each part, or NAME_{indptr,indices,data}.npy; with_halo: also halo_NAME, in the order of halo.npy.
+
+    Returns: {digest: table_digest of the whole table}.
+    """
+    folders = [work.new / part_name(p) for p in range(k)]
+    own = [_open(folder, name, table) for folder in folders]
+    halo = [_open(folder, f"halo_{name}", table) for folder in folders] if with_halo else []
+    halo_files = [folder / "halo.npy" for folder in folders[: len(halo)]]
+    offset = header_bytes(halo_files[0]) if halo else 0
+    at_k, digest = [0] * k, RowsDigest()
+    for start, rows in table.blocks(block_bytes):
+        stop = start + rows.shape[0]
+        digest.add(rows)
+        order, bounds = by_part(owner_N[start:stop], k)
+        for p in np.flatnonzero(np.diff(bounds)):
+            own[p].append(rows[order[bounds[p] : bounds[p + 1]]])
+        for p, path in enumerate(halo_files):
+            ids = read_slice(path, np.int64, at_k[p], stop - start, offset)
+            ids = ids[: np.searchsorted(ids, stop)]
+            at_k[p] += len(ids)
+            if len(ids):
+                halo[p].append(rows[ids - start])
+        progress(name, stop, table.rows)
+    for files in (*own, *halo):
+        files.finish()
+    return {"digest": digest.hexdigest()}
+
+
+def by_part(owner_m: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows of a block by part, and where each part's start, (k + 1,)."""
+    return rows_in_order(owner_m), np.concatenate([[0], np.cumsum(np.bincount(owner_m, minlength=k))])
+
+
+def _open(folder: Path, name: str, table: Dense | Sparse) -> NpyFile | _SparseFiles:
+    if isinstance(table, Sparse):
+        return _SparseFiles(folder, name, table)
+    return NpyFile(folder / f"{name}.npy", table.dtype, table.tail)
+
+
+class _SparseFiles:
+    def __init__(self, folder: Path, name: str, table: Sparse):
+        kinds = {"indptr": table.index_dtype, "indices": table.index_dtype, "data": table.dtype}
+        self._files = [NpyFile(folder / f"{name}_{part}.npy", kind) for part, kind in kinds.items()]
+        self._files[0].append(np.zeros(1, table.index_dtype))
+
+    def append(self, rows: sp.csr_array) -> None:
+        indptr, indices, data = self._files
+        indptr.append((indices.rows + rows.indptr[1:].astype(np.int64)).astype(indptr.dtype))
+        indices.append(rows.indices.astype(indices.dtype, copy=False))
+        data.append(rows.data)
+
+    def finish(self) -> None:
+        for file in self._files:
+            file.finish()

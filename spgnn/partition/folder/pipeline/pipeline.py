@@ -38,13 +38,11 @@ from ...stream.sources import EdgeStream, edge_stream
 from ..part_manifest import write_manifest
 from ..store import check_free, described, part_name, sha256_of
 from . import _pipeline, rows
-from .distribute_tables import distribute_table, write_own_ids
 from .edge_rows import ENTRY_BYTES, drop_attributed, sort_attributed, spill_attributed
-from .halo import HaloRows, grow_halo
-from .inputs import check_disk
+from .halo import HaloRows, SumsOfNodes, count_train, grow_halo
+from .memory_budget import check_disk
 from .npy import write_npy
-from .part_sums import SumsOfNodes, count_train
-from .part_tables import Sparse, check_rows
+from .part_tables import Dense, Sparse, check_rows, distribute_table, write_own_ids
 from .pipeline_options import PipelineOptions
 from .work import WorkFolder
 
@@ -76,7 +74,8 @@ def part_to_folder(
         given.note(f"the third column of {source} is ignored: every edge weighs 1")
     with WorkFolder(out, given.key(), given.note) as work:
         try:
-            report = run.all_stages(work) if work.new.exists() else work.record("manifest")
+            report = None if work.new.exists() else work.record("manifest")
+            report = run.all_stages(work) if report is None else report
             work.publish()
         except OSError as error:
             if error.errno not in FULL:
@@ -181,7 +180,7 @@ class _Run:
             self.progress("sort rows", p + 1, self.k)
         return parts, sent_PP
 
-    def _sort_part(self, work: WorkFolder, spilled: dict, p: int, reads, most: int) -> dict:
+    def _sort_part(self, work: WorkFolder, spilled: dict, p: int, reads: _pipeline.Reads, most: int) -> dict:
         if self.attributes is None:
             return rows.sort_part(work, spilled, p, self.owner_N, reads, self.k, most)
         buffers = self.budget.buffers(self.n_nodes)
@@ -250,7 +249,8 @@ class _Run:
         options = self.options
         method = options.method if options.owner is None else "given"
         name = graph_name(options.path) if options.path else getattr(options.source, "name", "stream")
-        labels, split = (self.tables.get(table) for table in ("labels", "split"))
+        dense = {name: table for name, table in self.tables.items() if isinstance(table, Dense)}
+        labels, split = dense.get("labels"), dense.get("split")
         counted = [count_train(work.new / part_name(p), labels, split) for p in range(self.k)]
         nnz, tables = int(nnz_k.sum()), [work.record(name) or {} for name in ("features", "labels", "split")]
         fingerprint = fingerprint_of(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import cached_property
@@ -11,7 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ....config.names import EDGES, LONG_EDGES
+from ....config.names import EDGES, LONG_EDGES, Edges
 from ....errors import InputError, UsageError, nearest
 from ....graph import Graph
 from ...checks import check_k
@@ -19,7 +21,6 @@ from ...stream.edge_passes import Progress, check_relabel
 from ...stream.methods import BALANCE, check_options
 from ...stream.sources import EdgeStream, edge_stream, is_read_fast
 from .edge_rows import Attributes
-from .inputs import identity, identity_of_option
 from .memory_budget import Memory, memory_bytes_of
 from .part_tables import Dense, Sparse, check_rows, features_table, labels_table, split_table
 
@@ -48,7 +49,7 @@ class PipelineOptions:
     balance: float = BALANCE
     _: KW_ONLY
     memory: str | int = "2GB"
-    edges: str = "auto"
+    edges: Edges = "auto"
     hops: int = 1
     features: Any = None
     labels: Any = None
@@ -81,8 +82,7 @@ class PipelineOptions:
             raise UsageError(f"relabel = {self.relabel!r}; expected True or False")
         if self.relabel:
             check_relabel(self.n_nodes)
-        source, edges = self.source, "both" if self.edges == "auto" else self.edges
-        edges = LONG_EDGES.get(edges, edges)
+        source, edges = self.source, LONG_EDGES["both" if self.edges == "auto" else self.edges]
         if isinstance(source, Graph):
             source = source.with_edges(self.edges)
             edges = source.edges
@@ -161,12 +161,42 @@ class PipelineOptions:
     def key(self) -> dict:
         """Return everything that the result depends on: the work of a killed run with the same key is continued."""
         names = ("format", "edges", "k", "method", "seed", "balance", "hops")
-        key = {name: getattr(self, name) for name in names} | {
-            "relabel": bool(self.relabel),
-            "n_nodes": self.given_nodes,
-        }
-        key["memory"] = memory_bytes_of(self.memory)
+        key: dict[str, Any] = {name: getattr(self, name) for name in names}
+        key |= {"relabel": bool(self.relabel), "n_nodes": self.given_nodes, "memory": memory_bytes_of(self.memory)}
         key["options"] = {name: identity_of_option(value) for name, value in sorted(self.method_options.items())}
         key["antisymmetric"] = list(self.antisymmetric)
         inputs = ("source", "owner", "features", "labels", "split", "edge_features")
         return key | {name: identity(getattr(self, name)) for name in inputs}
+
+
+def identity(source: object) -> list | str | None:
+    """Return what identifies a source: path, size and time of a file, the hash of an array.
+
+    An iterator has none: every run starts from the beginning.
+    """
+    if isinstance(source, (str, Path)):
+        path = Path(source).absolute()
+        if not path.exists():
+            return str(path)
+        found = path.stat()
+        return [str(path), found.st_size, found.st_mtime_ns]
+    if isinstance(source, Graph):
+        return source.in_use().digest()
+    if isinstance(source, sp.csr_array):
+        arrays = source.indptr, source.indices, source.data
+    elif isinstance(source, np.ndarray) and source.ndim:
+        arrays = (source,)
+    else:
+        return None if source is None else secrets.token_hex()
+    sha = hashlib.sha256()
+    for array in arrays:
+        sha.update(f"{array.dtype.str} {array.shape}".encode())
+        for start in range(0, len(array), 1 << 18):
+            sha.update(np.ascontiguousarray(array[start : start + (1 << 18)]).data)
+    return sha.hexdigest()
+
+
+def identity_of_option(value: object) -> list | str | None:
+    """Return what identifies the value of an option: its text, or the hash of an array, whose text is abbreviated."""
+    array = np.asarray(value) if hasattr(value, "__array__") else None
+    return repr(value) if array is None or array.ndim == 0 or array.dtype.hasobject else identity(array)

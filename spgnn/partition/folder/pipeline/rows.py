@@ -5,7 +5,7 @@ Shapes: N nodes, E edges, k parts, n rows of a part, g nodes of other parts that
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,15 +18,17 @@ from ...stream.edge_passes import StreamPasses
 from ...stream.sources import EdgeStream
 from ..store import part_name
 from . import _pipeline
-from .distribute_tables import ID_ROWS, by_part
 from .npy import NpyFile, header_bytes, read_slice, write_npy
+from .part_tables import ID_ROWS, Show, by_part
 from .work import WorkFolder
 
 READ_ENTRIES = 1 << 17  # of a bucket's file at a time
 COPY = "edges.i32"
 
 
-def read_edges(work: WorkFolder, stream: EdgeStream, edges: str, *, relabel: bool, copies: bool, progress) -> dict:
+def read_edges(
+    work: WorkFolder, stream: EdgeStream, edges: str, *, relabel: bool, copies: bool, progress: Show
+) -> dict:
     """Pass over the stream once: check it, count the entries of each row, and copy it if it is slow to read.
 
     Writes: counts.npy (N,) uint32; edges.i32 if copies; new/ids.npy (N,) int64 if relabel.
@@ -47,13 +49,13 @@ def read_edges(work: WorkFolder, stream: EdgeStream, edges: str, *, relabel: boo
     file.append(counts_N)
     file.append(np.zeros(n_nodes - len(counts_N), np.uint32))
     file.finish()
-    if relabel:
+    if passes.ids_N is not None:
         write_npy(work.new / "ids.npy", passes.ids_N)
     # After relabelling the copy has numbers instead of ids.
     fingerprint = None if relabel else passes.fingerprint
     return {
         "n_nodes": n_nodes,
-        "n_edges": passes.n_edges,
+        "n_edges": passes.edges(),
         "entries": int(counts_N.sum(dtype=np.int64)),
         "fingerprint": fingerprint,
     }
@@ -126,7 +128,7 @@ def _buckets(counts_N: np.ndarray, part_ends: np.ndarray, most: int) -> tuple[li
 
 
 def sort_part(
-    work: WorkFolder, spilled: dict, part: int, owner_N: np.ndarray, reads, k: int, bucket_entries: int
+    work: WorkFolder, spilled: dict, part: int, owner_N: np.ndarray, reads: _pipeline.Reads, k: int, bucket_entries: int
 ) -> dict:
     """Write the rows of one part from its buckets: indptr, indices, weights, and the halo of the first hop.
 
@@ -160,7 +162,9 @@ def sort_part(
     return {"nnz": indices.rows, "cut": reads.cut, "sent": sent_k.tolist(), "halo": len(halo_g)}
 
 
-def _sorted_bucket(work: WorkFolder, spilled: dict, b: int, n_nodes: int, bucket_entries: int):
+def _sorted_bucket(
+    work: WorkFolder, spilled: dict, b: int, n_nodes: int, bucket_entries: int
+) -> Iterator[tuple[np.ndarray | None, np.ndarray]]:
     """Yield (lengths, columns) of the rows of a bucket; a single wide row comes in pieces, its length last."""
     first, last = spilled["bounds"][b], spilled["bounds"][b + 1]
     if last - first == 1 and spilled["sizes"][b] > bucket_entries:
@@ -238,7 +242,7 @@ class GlobalRows:
             own_n = np.load(new / part_name(p) / "own.npy")
             self.lengths_N[own_n] = np.diff(np.load(new / part_name(p) / "indptr.npy"))
 
-    def blocks(self, most: int):
+    def blocks(self, most: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """Yield (first row, lengths (m,) uint32, columns uint32), about `most` columns at a time."""
         cursor_k = np.zeros(self.k, np.int64)
         start, n_nodes = 0, len(self.owner_N)

@@ -39,7 +39,7 @@ def report(runs: tuple[str, ...], out: str, pictures: str, as_json: bool) -> Non
       spgnn report runs/out/sage runs/out/gcn --out compare.html
     """
     from ..report.figures import draw
-    from ..report.run_page import runs_page
+    from ..report.page import runs_page
     from ..report.runs import read_runs
 
     found = read_runs(runs)
@@ -66,7 +66,7 @@ def report(runs: tuple[str, ...], out: str, pictures: str, as_json: bool) -> Non
     elif as_json:
         write_json(written)
     if written and not as_json:
-        count = {"files": f"{len(written['files'])} in {folder}"} if folder else {}
+        count = {"files": f"{len(figures)} in {folder}"} if folder else {}
         write(fields_table(" ".join(runs), written | count))
 
 

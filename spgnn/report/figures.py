@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from io import BytesIO
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import ResourceError
 from .runs import SCORES, Run
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 # Those of Okabe and Ito (2008), which colour-blind readers can distinguish.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000")
@@ -17,10 +23,11 @@ def draw(runs: dict[str, Run]) -> dict[str, bytes]:
     """Return the figures, name of a file -> content; equal runs give equal bytes. Raises: ResourceError without matplotlib."""
     try:
         import matplotlib.figure
+        from cycler import cycler
     except ImportError:
         raise ResourceError("drawing needs matplotlib: pip install 'spgnn[plot]'") from None
     style = {
-        "axes.prop_cycle": matplotlib.cycler(linestyle=["-", "--", ":"]) * matplotlib.cycler(color=COLOURS),
+        "axes.prop_cycle": cycler(linestyle=["-", "--", ":"]) * cycler(color=COLOURS),
         "axes.grid": True, "axes.spines.right": False, "axes.spines.top": False, "grid.color": "#E8E8E8",
         "savefig.dpi": 150, "svg.hashsalt": "spgnn", "text.parse_math": False,  # names may look like a formula
     }  # fmt: skip
@@ -33,7 +40,7 @@ def draw(runs: dict[str, Run]) -> dict[str, bytes]:
     return drawn
 
 
-def draw_learning(runs: dict[str, Run]):
+def draw_learning(runs: dict[str, Run]) -> Figure:
     """Draw the loss and the scores of each epoch; of several runs the validation score, a line per run."""
     from matplotlib.ticker import LogFormatter
 
@@ -42,7 +49,7 @@ def draw_learning(runs: dict[str, Run]):
         _plot(left, run, "loss")
         for key in SCORES if len(runs) == 1 else ["val"]:
             line = _plot(right, run, key)
-            epochs, values = line.get_data()
+            epochs, values = line.get_xydata().T
             line.set_label(f"{key} {values[-1]:.4f}" if len(values) else "_")
             if key == "val":
                 best = epochs == run.summary.get("best_epoch")
@@ -60,7 +67,7 @@ def draw_learning(runs: dict[str, Run]):
     return _with_names(figure, runs)
 
 
-def draw_cost(runs: dict[str, Run]):
+def draw_cost(runs: dict[str, Run]) -> Figure:
     """Draw the seconds of each epoch; where bytes are sent the bytes, and dashed their prediction."""
     from matplotlib.ticker import EngFormatter
 
@@ -83,7 +90,7 @@ def draw_cost(runs: dict[str, Run]):
     return _with_names(figure, runs)
 
 
-def _panels(title: str, runs: dict[str, Run], count: int):
+def _panels(title: str, runs: dict[str, Run], count: int) -> tuple[Figure, list[Axes]]:
     """Return a figure with a title, and its axes in a row."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
@@ -91,21 +98,21 @@ def _panels(title: str, runs: dict[str, Run], count: int):
     figure = Figure((9.4, 3.4 + 0.2 * len(runs)), layout="constrained")
     graphs = ", ".join(dict.fromkeys(run.graph for run in runs.values()))
     figure.suptitle(_label(f"{title}: {graphs}"), x=0.01, ha="left")
-    axes = figure.subplots(1, count, squeeze=False)[0]
+    axes = list(figure.subplots(1, count, squeeze=False)[0])
     for axis in axes:
         axis.set_xlabel("epoch")
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     return figure, axes
 
 
-def _plot(axis, run: Run, key: str):
+def _plot(axis: Axes, run: Run, key: str) -> Line2D:
     """Draw the values of a key that are known over the epochs, and return the line."""
     epochs, values = run.column("epoch"), run.column(key)
     known = np.isfinite(values)
     return axis.plot(epochs[known], values[known], marker="." if known.sum() <= 20 else "")[0]
 
 
-def _with_names(figure, runs: dict[str, Run]):
+def _with_names(figure: Figure, runs: dict[str, Run]) -> Figure:
     """Return the figure, of several runs with their names below."""
     if len(runs) > 1:
         figure.legend(figure.axes[0].lines, list(map(_label, runs)), loc="outside lower left")

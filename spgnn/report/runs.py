@@ -37,22 +37,22 @@ COLUMNS = {
     "test": "test %", "loss": "loss", "epoch_ms": "ms/epoch", "seconds": "seconds", "sent_mb": "MB/epoch",
     "peak_rss_mb": "peak MB",
 }  # fmt: skip
-Table = tuple[list[dict], dict[str, str]]  # rows, and the headings of the keys that are shown
+Table = tuple[list[dict], dict[str, str]]  # rows, and key -> heading of the columns
 
 
-def _is_finite(value) -> bool:
+def _is_finite(value: object) -> bool:
     return is_number(value) and abs(value) < 1e300
 
 
-def _is_whole(value) -> bool:
+def _is_whole(value: object) -> bool:
     return is_integer(value) and 0 <= value < 1e300
 
 
-def _are(kind: type, value) -> bool:
+def _are(kind: type, value: object) -> bool:
     return isinstance(value, list) and all(isinstance(one, kind) for one in value)
 
 
-# In the words of a message -> the test.
+# Kind in the words of a message -> test of a value.
 KINDS = {
     "a name": lambda value: isinstance(value, str) and value.isprintable(),
     "a number": _is_finite,
@@ -129,7 +129,7 @@ def read_run(folder: str | Path) -> Run:
 
 
 def read_runs(folders: Sequence[str | Path]) -> dict[str, Run]:
-    """Return the runs of folders by name: the last parts of their paths that tell them apart.
+    """Return the runs of folders by name: as many last parts of the path as make it unique.
 
     Raises: UsageError for a folder that is given twice, InputError for a file that is invalid.
     """
@@ -151,10 +151,10 @@ def _read(path: Path) -> str:
 def _parsed(
     text: str, where: str, needed: Mapping, known: Mapping, what: str, parse: Callable[[str], object] = json.loads
 ) -> dict:
-    """Return the object that a text is.
+    """Return the object of a text, checked.
 
-    Args:   needed  key -> kind of a value that must be there; known: of one that may be; what: the text is, for messages.
-    Raises: InputError if it is something else.
+    Args:   needed  required key -> kind of its value; known: the same of optional keys; what: name of the object.
+    Raises: InputError if it is not such an object.
     """
     try:
         value = parse(text)
@@ -173,14 +173,14 @@ def _parsed(
 
 def filled(rows: Sequence[Mapping], headings: Mapping[str, str]) -> Table:
     """Return the rows with None for what they lack, and the headings of the columns that have a value."""
-    rows = [dict.fromkeys(headings) | row for row in rows]
-    return rows, {key: text for key, text in headings.items() if any(row[key] is not None for row in rows)}
+    whole = [{**dict.fromkeys(headings), **row} for row in rows]
+    return whole, {key: text for key, text in headings.items() if any(row[key] is not None for row in whole)}
 
 
 def results_table(runs: dict[str, Run]) -> Table:
-    """Return a row per run with its results; scores in percent, unless runs are scored by how far numbers are from theirs."""
+    """Return a row per run with its results; scores in percent, unless the runs predict numbers."""
     rows, columns = [_row(name, run) for name, run in runs.items()], dict(COLUMNS)
-    if are_shares(runs):
+    if not {run.metric for run in runs.values()} & set(get_args(NumberMetric)):  # shares of 1
         for row in rows:
             row |= {key: None if row[key] is None else 100 * row[key] for key in SCORES}
     else:
@@ -188,15 +188,10 @@ def results_table(runs: dict[str, Run]) -> Table:
     return filled(rows, columns)
 
 
-def are_shares(runs: dict[str, Run]) -> bool:
-    """Return whether the scores of all runs are shares of 1."""
-    return not {run.metric for run in runs.values()} & set(get_args(NumberMetric))
-
-
 def differing_options(runs: dict[str, Run]) -> dict[str, dict[str, object]]:
     """Return option -> {run: value} of the options that are not the same in all runs, with graph, the input."""
     names = list(dict.fromkeys(name for run in runs.values() for name in run.config if name not in OF_THE_CALL))
-    usual = {f.name: f.default for f in fields(TrainConfig)}  # of what a run of save_run leaves out
+    usual = {f.name: f.default for f in fields(TrainConfig)}  # save_run omits them
     values = {name: {run: of.config.get(name, usual.get(name)) for run, of in runs.items()} for name in names}
     return {name: of for name, of in values.items() if len({repr(value) for value in of.values()}) > 1}
 
@@ -208,13 +203,13 @@ def options_table(runs: dict[str, Run]) -> Table:
     return rows, {"run": "options that differ"} | {option: option for option in different}
 
 
-def shown(value) -> str:
+def shown(value: object) -> str:
     """Return the value of an option as text."""
     return "on" if value is True else "off" if value is False else "default" if value is None else str(value) or "none"
 
 
 def _name(path: Path, paths: Sequence[Path]) -> str:
-    """Return the last parts of a path that no other of the paths ends with."""
+    """Return as many last parts of a path as no other of the paths ends with."""
     depth = 1
     while sum(other.parts[-depth:] == path.parts[-depth:] for other in paths) > 1:
         depth += 1
@@ -222,7 +217,7 @@ def _name(path: Path, paths: Sequence[Path]) -> str:
 
 
 def _row(name: str, run: Run) -> dict:
-    """Return the results of a run; those of a training that has not ended are of its epochs so far."""
+    """Return the results of a run; of a training that has not ended, those of its epochs so far."""
     summary, seconds = run.summary, run.column("epoch_s")
     scored = [record for record in run.records if record.get("train") is not None]
     sign = -1 if run.metric in LOWER else 1

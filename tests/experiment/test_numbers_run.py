@@ -17,7 +17,7 @@ from spgnn.errors import SpgnnError
 from spgnn.experiment import predict, resume, run
 from spgnn.partition import part_graph, save_partition
 from spgnn.report.figures import draw
-from spgnn.report.run_page import runs_page
+from spgnn.report.page import runs_page
 from spgnn.report.runs import read_runs, results_table
 
 ALONE = SelfCommunicator()

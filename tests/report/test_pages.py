@@ -11,8 +11,7 @@ import pytest
 
 from spgnn.errors import ResourceError
 from spgnn.report.figures import draw
-from spgnn.report.page import Page
-from spgnn.report.run_page import runs_page
+from spgnn.report.page import Page, runs_page
 from spgnn.report.runs import Run
 
 VOID = {"meta", "link", "img"}

@@ -11,7 +11,7 @@ import os
 import re
 import textwrap
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, TextIO, TypeVar, overload
+from typing import Any, Protocol, TextIO, TypeGuard, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -281,12 +281,12 @@ def check_keywords(where: str, given: Iterable[str], known: Iterable[str]) -> No
             raise UsageError(f"{where}: unknown key {name!r}{nearest(name, known)}")
 
 
-def is_integer(value) -> bool:
+def is_integer(value: object) -> TypeGuard[int]:
     """Whether value is an integer, one of NumPy's too; True and False are none."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
-def is_number(value) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Whether value is a real number, one of NumPy's too; True and False are none."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,15 +45,7 @@ def doctor(calibrate: str, force: bool, full: bool, threads: int, as_json: bool)
     check fails.
     """
     from ..dist import world
-    from ..doctor.health import (
-        check_device,
-        check_kernels,
-        check_large_counts,
-        check_launcher,
-        check_memory,
-        check_mpi,
-        check_threads,
-    )
+    from ..doctor import health
     from ..errors import together
 
     with world() as comm, explaining():
@@ -60,17 +53,16 @@ def doctor(calibrate: str, force: bool, full: bool, threads: int, as_json: bool)
         if calibrate:
             together(comm, check_writable, Path(calibrate), "--calibrate", root=0)
             together(comm, _check_idle, calibrate, force)
-        kernels = together(comm, check_kernels)
-        checks = [check_launcher(comm), check_mpi(comm), check_memory(comm), kernels]
+        kernels = together(comm, health.check_kernels)
+        checks = [health.check_launcher(comm), health.check_mpi(comm), health.check_memory(comm), kernels]
         machine, guessed = None, []
         if kernels.state != "fail":
             from ..doctor.probe import calibrate as measure_machine
             from ..experiment.prepare import set_threads
 
             threads = set_threads(comm, threads)
-            checks.append(check_device(comm))
-            checks.append(check_threads(comm, threads))
-            checks.append(check_large_counts(comm, full))
+            checks += [health.check_device(comm), health.check_threads(comm, threads)]
+            checks.append(health.check_large_counts(comm, full))
             name = Path(calibrate).stem or "measured"
             machine, guessed = measure_machine(comm, name, threads, repeat=15 if calibrate else 5)
             checks += _speed(machine, guessed, comm.size)
@@ -95,36 +87,31 @@ def _speed(machine: Machine, guessed: list[str], size: int) -> list[Check]:
     """Return the measured rates as checks, with what follows for options."""
     from ..doctor.health import Check
 
-    m, checks = machine, []
-    rates = f"float32 {m.gemm_float32 / 1e9:.3g}, float64 {m.gemm_float64 / 1e9:.3g}, bfloat16 {m.gemm_bfloat16 / 1e9:.3g} GFLOP/s per rank"
-    slow = m.gemm_bfloat16 < m.gemm_float32
-    checks.append(Check("dense products", "ok", rates + ("; --dtype bfloat16 saves memory alone" if slow else "")))
-    found = f"rows at {m.spmm_cached / 1e9:.3g} GB/s from the cache, {m.spmm_memory / 1e9:.3g} GB/s from memory, {1e9 * m.nonzero_s:.2g} ns per nonzero"
-    checks.append(Check("sparse products", "ok", found))
-    checks.append(Check("memory passes", "ok", f"{m.stream / 1e9:.3g} GB/s per rank; {1e6 * m.call_s:.3g} us per call"))
+    m = machine
+    gemm = ", ".join(f"{name} {getattr(m, f'gemm_{name}') / 1e9:.3g}" for name in ("float32", "float64", "bfloat16"))
+    slow = "; --dtype bfloat16 saves memory alone" if m.gemm_bfloat16 < m.gemm_float32 else ""
+    rows = f"rows at {m.spmm_cached / 1e9:.3g} GB/s from the cache, {m.spmm_memory / 1e9:.3g} GB/s from memory"
+    checks = [
+        Check("dense products", "ok", f"{gemm} GFLOP/s per rank{slow}"),
+        Check("sparse products", "ok", f"{rows}, {1e9 * m.nonzero_s:.2g} ns per nonzero"),
+        Check("memory passes", "ok", f"{m.stream / 1e9:.3g} GB/s per rank; {1e6 * m.call_s:.3g} us per call"),
+    ]
     if size > 1 and "local_latency_s" not in guessed:
-        slow = m.local_latency_s > 1e-3
         found = f"{1e6 * m.local_latency_s:.3g} us, {m.local_bandwidth / 1e9:.3g} GB/s"
-        fix = "as many ranks as cores, or fewer: they wait for each other's cores" if slow else ""
-        checks.append(Check("links inside a host", "warn" if slow else "ok", found, fix))
+        fix = "as many ranks as cores, or fewer: they wait for each other's cores" if m.local_latency_s > 1e-3 else ""
+        checks.append(Check("links inside a host", "warn" if fix else "ok", found, fix))
     if "latency_s" not in guessed:
         found = f"{1e6 * m.latency_s:.3g} us, {m.bandwidth / 1e9:.3g} GB/s per rank, {m.card_bandwidth / 1e9:.3g} GB/s per host"
-        slow = m.bandwidth < 20e6
-        checks.append(
-            Check(
-                "links between hosts",
-                "warn" if slow else "ok",
-                found,
-                "the fast network: is MPI on the slow one? (UCX_NET_DEVICES, FI_PROVIDER)" if slow else "",
-            )
-        )
+        is_slow = m.bandwidth < 20e6
+        fix = "the fast network: is MPI on the slow one? (UCX_NET_DEVICES, FI_PROVIDER)" if is_slow else ""
+        checks.append(Check("links between hosts", "warn" if fix else "ok", found, fix))
     return checks
 
 
 def _show(checks: list[Check], machine: Machine | None, as_json: bool) -> None:
     if as_json:
         for check in checks:
-            write_json(check.to_dict())
+            write_json(asdict(check))
         return
     width = max(len(check.name) for check in checks)
     for check in checks:
@@ -139,8 +126,7 @@ def _write(path: str, machine: Machine | None, guessed: list[str], size: int) ->
     comment = f"Measured by `spgnn doctor --calibrate` on {size} rank(s)."
     if guessed:
         comment += f"\nNot measured, taken from `laptop`: {', '.join(guessed)}."
-        say(
-            f"{path}: {', '.join(guessed)} were not measured; start it on several {'hosts' if 'local_latency_s' not in guessed else 'ranks'} to measure them"
-        )
+        several = "ranks" if "local_latency_s" in guessed else "hosts"
+        say(f"{path}: {', '.join(guessed)} were not measured; start it on several {several} to measure them")
     write_text(Path(path), machine.to_toml(comment), "--calibrate")
     say(f"{path} written; `spgnn plan GRAPH --machine {path}` reads it")

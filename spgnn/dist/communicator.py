@@ -68,8 +68,8 @@ class Communicator(Protocol):
     def barrier(self) -> None:
         """Return when every rank has called it."""
 
-    def split(self, color: int | None, key: int | None = None) -> Communicator | None:
-        """Return the communicator of the ranks with this color, ordered by (key, rank); None for None.
+    def split(self, color: int, key: int | None = None) -> Communicator:
+        """Return the communicator of the ranks with this color, ordered by (key, rank).
 
         Its traffic is its own, and is counted in this communicator's too, under this one's ranks.
         """

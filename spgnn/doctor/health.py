@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from importlib.util import find_spec
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -20,6 +20,11 @@ from ..dist import Communicator
 from ..dist.job.launchers import find_launcher
 from ..errors import ResourceError
 from ..machine import core_ids, cores, memory_bytes
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..spmm.kernels.cuda.placement import CudaDriver
 
 State = Literal["ok", "warn", "fail"]
 LARGE_BYTES = 2**31 + 4096
@@ -35,8 +40,12 @@ class Check:
     found: str
     fix: str = ""
 
-    def to_dict(self) -> dict[str, str]:
-        return asdict(self)
+
+@runtime_checkable
+class SendsPieces(Protocol):
+    """A communicator that sends a message of more than max_bytes in pieces."""
+
+    max_bytes: int
 
 
 def check_launcher(comm: Communicator) -> Check:
@@ -112,17 +121,18 @@ def check_large_counts(comm: Communicator, full: bool = False, limit: int = 1 <<
     result = partial(Check, "large messages")
     if comm.size == 1:
         return result("ok", "one rank sends no messages")
-    before = getattr(comm, "max_bytes", None)
     if full:
-        limit, size = before or 0, LARGE_BYTES
-    if before is not None:
-        comm.max_bytes = limit
-    try:
-        is_right = _travels(comm, size)
-    finally:
-        if before is not None:
+        size = LARGE_BYTES
+    found = f"{size:,} bytes"
+    if isinstance(comm, SendsPieces):
+        before, comm.max_bytes = comm.max_bytes, comm.max_bytes if full else limit
+        found += f" in pieces of {comm.max_bytes:,}"
+        try:
+            is_right = _travels(comm, size)
+        finally:
             comm.max_bytes = before
-    found = f"{size:,} bytes in pieces of {limit:,}" if before is not None else f"{size:,} bytes"
+    else:
+        is_right = _travels(comm, size)
     if not is_right:
         fix = "use another MPI library: this one loses data that does not fit in one message"
         return result("fail", f"{found}: the data arrive changed", fix)
@@ -162,8 +172,8 @@ def check_kernels(threads: int = 0) -> Check:
     return result("ok", f"sparse products are correct, torch {torch.__version__}")
 
 
-def check_device(comm: Communicator, driver=None) -> Check:
-    """Check the device of each rank, and that its kernels compile and multiply. No device is not a failure."""
+def check_device(comm: Communicator, driver: CudaDriver | None = None) -> Check:
+    """Check the device of each rank, and that its kernels compile and multiply; a missing device is no failure."""
     import torch
 
     from ..spmm.kernels.cuda.placement import CudaDriver
@@ -182,24 +192,15 @@ def check_device(comm: Communicator, driver=None) -> Check:
         except ResourceError as error:
             found, state = f"{found}{error}", "fail"
     everywhere = comm.all_gather_json([found, state])
-    found, state = next((result for result in everywhere if result[1] == "fail"), everywhere[0])
-    differ = len({text for text, _ in everywhere}) > 1 and state == "ok"
-    if differ:
-        return Check(
-            "device",
-            "warn",
-            "; ".join(sorted({text for text, _ in everywhere})),
-            "give all ranks the same devices and libraries",
-        )
-    return Check(
-        "device",
-        state,
-        found,
-        "use --device cpu; see docs/performance.md" if state == "fail" else "",
-    )
+    if failed := [text for text, state in everywhere if state == "fail"]:
+        return Check("device", "fail", failed[0], "use --device cpu; see docs/performance.md")
+    texts = sorted({text for text, _ in everywhere})
+    if len(texts) > 1:
+        return Check("device", "warn", "; ".join(texts), "give all ranks the same devices and libraries")
+    return Check("device", "ok", found)
 
 
-def _product_error(device, threads: int = 0) -> float:
+def _product_error(device: torch.device, threads: int = 0) -> float:
     """Return the largest difference between a small sparse product on a device and SciPy's."""
     import scipy.sparse as sp
     import torch
@@ -210,13 +211,8 @@ def _product_error(device, threads: int = 0) -> float:
     A = sp.csr_array(sp.random_array((200, 150), density=0.05, format="csr", random_state=rng, dtype=np.float32))
     A.sort_indices()
     X = rng.standard_normal((150, 33)).astype(np.float32)
-    got = (
-        LocalCSR(A, threads=threads)
-        .apply(torch.from_numpy(X).to(device), torch.empty(200, 33, device=device))
-        .cpu()
-        .numpy()
-    )
-    return float(np.abs(got - A @ X).max())
+    Z = LocalCSR(A, threads=threads).apply(torch.from_numpy(X).to(device), torch.empty(200, 33, device=device))
+    return float(np.abs(Z.cpu().numpy() - A @ X).max())
 
 
 def _travels(comm: Communicator, size: int) -> bool:
@@ -231,7 +227,7 @@ def _travels(comm: Communicator, size: int) -> bool:
     if is_reader:
         recv_P[comm.rank - 1] = size
     comm.all_to_all(send, send_P, recv, recv_P)
-    return all(comm.all_gather_json(bool(not is_reader or np.array_equal(recv, pattern))))
+    return all(comm.all_gather_json(not is_reader or np.array_equal(recv, pattern)))
 
 
 def _is_installed(name: str) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -29,32 +29,7 @@ from ..spmm.kernels.csr import LocalCSR
 from ..training import Trainer
 
 MB = 1 << 20
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Hosts:
-    """Which ranks share a host, and communicators of the ranks on this host and across hosts."""
-
-    count: int
-    here: int  # ranks on the fullest host
-    local: Communicator | None  # the ranks of this host, if several
-    remote: Communicator | None  # the ranks at this rank's place on each host, if several hosts
-    is_first: bool
-
-
-def hosts_of(comm: Communicator) -> Hosts:
-    """Group the ranks by host. Collective."""
-    host_P = find_hosts(comm)
-    ranks_H = np.bincount(host_P)
-    place = int(np.count_nonzero(host_P[: comm.rank] == host_P[comm.rank]))
-    local, remote = comm.split(int(host_P[comm.rank])), comm.split(place)
-    return Hosts(
-        count=len(ranks_H),
-        here=int(ranks_H.max()),
-        local=local if local.size > 1 else None,
-        remote=remote if remote.size > 1 else None,
-        is_first=place == 0,
-    )
+LINKS = ("latency_s", "bandwidth", "card_bandwidth", "local_latency_s", "local_bandwidth")
 
 
 def gemm_rate(
@@ -74,8 +49,7 @@ def stream_bytes(comm: Communicator, repeat: int = 5, size: int = 48 * MB) -> fl
     return 2.0 * size / _seconds(comm, lambda: torch.clamp_min(x, 0, out=y), repeat)
 
 
-@dataclass(frozen=True, slots=True)
-class SpmmRates:
+class SpmmRates(NamedTuple):
     """The rates of spmm_seconds: seconds per nonzero, bytes/s of rows read from cache and from memory."""
 
     nonzero_s: float
@@ -131,58 +105,53 @@ def calibrate(
     """Measure a Machine with the ranks and hosts of this launch, and return the fields that could not be measured.
 
     All ranks measure at once, as in an epoch; rates are means over the ranks. Fields that need a second rank or
-    host have the value of `laptop`. Collective.
+    host are those of `laptop`. Collective.
     """
     process = float(rss_bytes() - (MPI_BYTES if comm.size > 1 else 0))
-    memory = min(comm.all_gather_json(memory_bytes()))
-    hosts = hosts_of(comm)
-    cache = cache_bytes() / hosts.here
-    stream = stream_bytes(comm, repeat)
+    memory, host_P = min(comm.all_gather_json(memory_bytes())), find_hosts(comm)
+    here = int(np.bincount(host_P).max())  # ranks on the fullest host
+    cache, stream = cache_bytes() / here, stream_bytes(comm, repeat)
     spmm = spmm_rates(comm, cache, threads, repeat)
-    found = {"ranks_per_host": hosts.here, "shares_cores": True, "memory_bytes": memory, "process_bytes": process}
-    found |= {"cache_bytes": cache, "stream": stream, "call_s": call_seconds()}
-    found |= {"spmm_cached": spmm.cached, "spmm_memory": spmm.memory, "nonzero_s": spmm.nonzero_s}
+    rates = {"process_bytes": process, "cache_bytes": cache, "stream": stream, "call_s": call_seconds()}
+    rates |= {"spmm_cached": spmm.cached, "spmm_memory": spmm.memory, "nonzero_s": spmm.nonzero_s}
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
-        found[f"gemm_{str(dtype).removeprefix('torch.')}"] = gemm_rate(comm, dtype, stream, repeat)
-    found |= _links(comm, hosts, repeat)
-    guessed = sorted(set(_LINKS) - set(found))
-    names = [name for name, value in found.items() if isinstance(value, float)]
-    means = np.array([found[name] for name in names])
-    comm.all_reduce(means)
-    found |= dict(zip(names, (means / comm.size).tolist()))
-    base = load_machine("laptop")
-    return Machine(name=name, **{key: getattr(base, key) for key in guessed} | found), guessed
+        rates[f"gemm_{str(dtype).removeprefix('torch.')}"] = gemm_rate(comm, dtype, stream, repeat)
+    rates |= _links(comm, host_P, repeat)
+    means = comm.all_reduce(np.array(list(rates.values()))) / comm.size
+    rates = dict(zip(rates, means.tolist()))
+    guessed = {link: getattr(load_machine("laptop"), link) for link in sorted(LINKS) if link not in rates}
+    about = {"name": name, "ranks_per_host": here, "shares_cores": True, "memory_bytes": memory}
+    return Machine(**about, **rates, **guessed), list(guessed)
 
 
-_LINKS = ("latency_s", "bandwidth", "card_bandwidth", "local_latency_s", "local_bandwidth")
-
-
-def _links(comm: Communicator, hosts: Hosts, repeat: int) -> dict[str, float]:
-    """Measure the links of this launch; all ranks return the same keys."""
+def _links(comm: Communicator, host_P: np.ndarray, repeat: int) -> dict[str, float]:
+    """Measure the links inside hosts and between them; all ranks return the same keys. Collective."""
+    place = int(np.count_nonzero(host_P[: comm.rank] == host_P[comm.rank]))  # of this rank on its host
+    local, remote = (
+        comm.split(int(host_P[comm.rank])),
+        comm.split(place),
+    )  # remote: the ranks at this place of each host
     found = {}
-    several_here = bool(comm.all_gather_json(hosts.local is not None).count(True))
-    if several_here:
-        mine = [0.0, 0.0]
-        if hosts.local is not None:
-            mine[0] = latency_seconds(hosts.local, 6 * repeat)
-            mine[1] = link_bytes(hosts.local, mine[0], repeat)
-        both = _mean_of_measured(comm, mine)
-        found |= {"local_latency_s": both[0], "local_bandwidth": both[1]}
-    if hosts.count > 1:
-        alone, together = [0.0, 0.0], [0.0]
-        if hosts.remote is not None and hosts.is_first:
-            alone[0] = latency_seconds(hosts.remote, 6 * repeat)
-            alone[1] = link_bytes(hosts.remote, alone[0], repeat)
+    if (here := int(np.bincount(host_P).max())) > 1:
+        measured = _link(local, repeat) if local.size > 1 else (0.0, 0.0)
+        found["local_latency_s"], found["local_bandwidth"] = _mean_of_measured(comm, measured)
+    if host_P.max() > 0:
+        alone = _link(remote, repeat) if remote.size > 1 and place == 0 else (0.0, 0.0)
         comm.barrier()
-        if hosts.remote is not None:
-            together[0] = link_bytes(hosts.remote, 0.0, repeat)
-        latency, bandwidth = _mean_of_measured(comm, alone)
-        card = max(bandwidth, hosts.here * _mean_of_measured(comm, together)[0])
-        found |= {"latency_s": latency, "bandwidth": bandwidth, "card_bandwidth": card}
+        shared = link_bytes(remote, 0.0, repeat) if remote.size > 1 else 0.0
+        found["latency_s"], found["bandwidth"] = _mean_of_measured(comm, alone)
+        found["card_bandwidth"] = max(found["bandwidth"], here * _mean_of_measured(comm, (shared,))[0])
     return found
 
 
-def _mean_of_measured(comm: Communicator, values: list[float]) -> list[float]:
+def _link(comm: Communicator, repeat: int) -> tuple[float, float]:
+    """Return (latency in seconds, bytes/s per rank). Collective."""
+    latency_s = latency_seconds(comm, 6 * repeat)
+    return latency_s, link_bytes(comm, latency_s, repeat)
+
+
+def _mean_of_measured(comm: Communicator, values: tuple[float, ...]) -> list[float]:
+    """Return the mean of each value over the ranks that measured it, those where it is above 0. Collective."""
     all_PV = np.array(comm.all_gather_json(values))
     return (all_PV.sum(axis=0) / np.maximum((all_PV > 0).sum(axis=0), 1)).tolist()
 
@@ -192,14 +161,10 @@ def _spmm_seconds(comm: Communicator, F: int, table_bytes: float, threads: int, 
     m = int(table_bytes) // (4 * F)
     n = min(m, 4_000_000 // (degree * max(F // 16, 1)))
     strip = m // degree  # the d-th nonzero of a row is in the d-th strip of columns, so that columns ascend
-    columns = (
-        np.random.default_rng(comm.rank).integers(0, strip, (n, degree), dtype=np.int32)
-        + np.arange(degree, dtype=np.int32) * strip
-    )
-    weights = np.full(n * degree, 0.5, np.float32)
-    A = LocalCSR(
-        sp.csr_array((weights, columns.ravel(), np.arange(0, n * degree + 1, degree)), shape=(n, m)), threads=threads
-    )
+    columns = np.random.default_rng(comm.rank).integers(0, strip, (n, degree), dtype=np.int32)
+    columns += np.arange(degree, dtype=np.int32) * strip
+    entries = (np.full(n * degree, 0.5, np.float32), columns.ravel(), np.arange(0, n * degree + 1, degree))
+    A = LocalCSR(sp.csr_array(entries, shape=(n, m)), threads=threads)
     pool = BufferPool()
     X, Z = pool.empty(m, F).fill_(1.0), pool.empty(n, F)
     return _seconds(comm, lambda: A.apply(X, Z), repeat) / A.nnz

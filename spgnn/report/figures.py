@@ -49,7 +49,7 @@ def draw_learning(runs: dict[str, Run]) -> Figure:
         _plot(left, run, "loss")
         for key in SCORES if len(runs) == 1 else ["val"]:
             line = _plot(right, run, key)
-            epochs, values = line.get_xydata().T
+            epochs, values = np.asarray(line.get_xydata()).T
             line.set_label(f"{key} {values[-1]:.4f}" if len(values) else "_")
             if key == "val":
                 best = epochs == run.summary.get("best_epoch")

@@ -1,5 +1,7 @@
 """The doctor's checks: what each finds, and the fix that it names."""
 
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 from worlds import parallel
@@ -103,9 +105,8 @@ def test_a_byte_that_changes_on_the_way_is_a_failure_on_all_ranks(comm):
 
 @parallel([2, 4], mpi=[2])
 def test_all_ranks_get_the_same_answers(comm):
-    answers = [check(comm).to_dict() for check in (check_launcher, check_mpi, check_memory)] + [
-        check_threads(comm, 1).to_dict()
-    ]
+    found = [check_launcher(comm), check_mpi(comm), check_memory(comm), check_threads(comm, 1)]
+    answers = [asdict(check) for check in found]
     everyone = comm.all_gather_json(answers)
     assert all(theirs == answers for theirs in everyone)
 
@@ -153,7 +154,5 @@ def test_ranks_with_other_devices_are_a_warning():
             return f"rank {self.rank} has none"
 
     found = run_threads(2, lambda comm: check_device(comm, OneOf(comm.rank)))
-    assert [check.state for check in found] == [
-        "warn",
-        "warn",
-    ] and "rank 0 has none; none for --device cuda: rank 1" in found[0].found
+    assert [check.state for check in found] == ["warn", "warn"]
+    assert "rank 0 has none; none for --device cuda: rank 1" in found[0].found

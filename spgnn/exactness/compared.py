@@ -63,18 +63,21 @@ def compare(one: RankPass, ranks: list[RankPass], tolerance: float) -> Compared:
     calls = [_call(call, one, ranks, tolerance) for call in one.calls]
     counted = [of for of in ranks if of.is_counted]
     loss = _whole(np.array(one.loss), [np.array(sum(of.loss for of in counted))], tolerance)
-    sums = {name: sum(of.gradients.get(name, np.zeros_like(G)) for of in counted) for name, G in one.gradients.items()}
     floor = FLOOR * max((np.abs(G).max(initial=0) for G in one.gradients.values()), default=0)
-    gradients = {name: _whole(G, [sums[name]], tolerance, floor) for name, G in one.gradients.items()}
+    gradients = {}
+    for name, G in one.gradients.items():
+        total = sum((of.gradients[name] for of in counted if name in of.gradients), np.zeros_like(G))
+        gradients[name] = _whole(G, [total], tolerance, floor)
     buffers = {name: _whole(B, [of.buffers[name] for of in ranks], tolerance) for name, B in one.buffers.items()}
     return Compared(calls, loss, gradients, buffers)
 
 
 def _call(call: Call, one: RankPass, ranks: list[RankPass], tolerance: float) -> Differs:
-    """Return how a call differs; nothing is compared where a rank does not make it, as of modules that see rows in chunks."""
-    others = [of.find(call.key) for of in ranks]
+    """Return how a call differs; NONE where a rank does not make it, as of modules that see rows in chunks."""
+    others = [of.by_key[call.key] for of in ranks if call.key in of.by_key]
     sides = ("inputs", "outputs")
-    if any(of is None or any(len(getattr(of, s)) != len(getattr(call, s)) for s in sides) for of in others):
+    is_alike = all(len(getattr(of, side)) == len(getattr(call, side)) for of in others for side in sides)
+    if len(others) < len(ranks) or not is_alike:
         return Differs(NONE, NONE, NONE, NONE)
     tensors = [rows.value for rows in call.inputs + call.outputs]
     floor = FLOOR * max((np.abs(T).max(initial=0) for T in tensors), default=0)
@@ -106,8 +109,10 @@ def kind_of(rows: Rows, of: Iterable[Rows], one: RankPass, ranks: list[RankPass]
     return "same" if len({T.shape for _, _, T in lengths}) == 1 else ""
 
 
-def _rows(rows: Rows, of: list[Rows], what: str, one: RankPass, ranks: list[RankPass], limits) -> Difference:
-    """Return how one tensor of a call, or its gradient, differs."""
+def _rows(
+    rows: Rows, of: list[Rows], what: str, one: RankPass, ranks: list[RankPass], limits: tuple[float, float]
+) -> Difference:
+    """Return how one tensor of a call, or its gradient, differs. Args: what  value or gradient; limits: tolerance, floor."""
     kind, expected = kind_of(rows, of, one, ranks), getattr(rows, what)
     got = [getattr(x, what) for x in of]
     if expected is None or not kind or (what == "gradient" and kind in ("columns", "same")):

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from .compared import Compared, compare
-from .watched import ONE, Call, RankPass, Shift, Task, World, nodes_of, run_world
+from .watched import ONE, Call, Key, RankPass, Shift, Task, World, nodes_of, run_world
 from .worlds import apart, both_ways, halves
 
 RANDOM = (
@@ -38,16 +38,15 @@ OWN_BUFFER = "a buffer per rank: it is made of the rows of one rank; make it of 
 
 @dataclass(frozen=True)
 class Fault:
-    """What failed: a task on a world, in a call; failing: (edges, whether 1.5D) of the worlds that fail."""
+    """A task that failed on a world; failing: (edges, whether 1.5D) of all worlds that fail."""
 
     task: Task
     world: World
     tolerance: float
     failing: set[tuple[str, bool]]
-    call: Call | None = None
 
 
-def why_forward(fault: Fault) -> str:
+def why_forward(fault: Fault, call: Call) -> str:
     """Return the likely reason why what a call returns differs while what it reads does not."""
     same, other = (_differs_twice(fault, seeds) for seeds in ((1, 1), (1, 2)))
     if same or other:
@@ -57,21 +56,21 @@ def why_forward(fault: Fault) -> str:
     if {edges for edges, _ in fault.failing} == {"one-way"}:
         return SYMMETRY
     halves_of = (_of_halves(fault, is_swapped) for is_swapped in (False, True))
-    kept, swapped = (found.calls[fault.call.number].outputs.ranks for found in halves_of)
+    kept, swapped = (found.calls[call.number].outputs.ranks for found in halves_of)
     if kept or swapped:
-        return _of_own_rows(fault, kept, swapped)
+        return _of_own_rows(fault, call, kept, swapped)
     if _is_exact_with_both(fault):
         return SYMMETRY
-    reads, reads_others = _reads(fault, ONE), _reads(fault, fault.world)
+    reads, reads_others = _reads(fault, call, ONE), _reads(fault, call, fault.world)
     if reads is False:
         return DEGREE
     return NO_GHOSTS if reads and reads_others is False else GHOSTS
 
 
-def _of_own_rows(fault: Fault, kept: frozenset[int], swapped: frozenset[int]) -> str:
+def _of_own_rows(fault: Fault, call: Call, kept: frozenset[int], swapped: frozenset[int]) -> str:
     """Return why a call is wrong where no edge joins two ranks, from the ranks that are wrong on a world and its mirror."""
     graph = apart(fault.task.graph, halves(fault.task.graph.n_nodes, False).owner_N)
-    reads = _reads(replace(fault, task=replace(fault.task, graph=graph)), ONE, halves(graph.n_nodes, False))
+    reads = _reads(replace(fault, task=replace(fault.task, graph=graph)), call, ONE, halves(graph.n_nodes, False))
     if kept == frozenset({1}) and swapped == frozenset({1}):
         return RANK
     if kept == frozenset({1}) and swapped == frozenset({0}):  # the rows that are not first in the graph
@@ -124,30 +123,30 @@ def _is_exact_with_both(fault: Fault, what: str = "outputs") -> bool:
     return getattr(found, what) <= fault.tolerance
 
 
-def _reads(fault: Fault, world: World, parts: World | None = None) -> bool | None:
+def _reads(fault: Fault, call: Call, world: World, parts: World | None = None) -> bool | None:
     """Return whether rows of part 0 change what the call returns for nodes of other parts; None: it reads no rows.
 
     Args: parts  the parts; None: of the world that fails.
     """
     owner_N = (parts or fault.world).owner_N
     before = run_world(world, fault.task)
-    inputs = before[0].find(fault.call.key).inputs
+    inputs = before[0].by_key[call.key].inputs
     lengths = {len(before[0].own_n), *before[0].columns, *before[0].nonzeros}
     chosen = next((number for number, rows in enumerate(inputs) if len(rows.value) in lengths), None)
     if chosen is None:
         return None
 
-    def delta(ids, shape):
+    def delta(ids: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         moved = np.cos(ids[:, None] + np.arange(int(np.prod(shape[1:]))))  # the same on any ranks
         return (moved * (owner_N[ids] == 0)[:, None]).reshape(shape)
 
-    after = run_world(world, replace(fault.task, shift=Shift(fault.call.key, chosen, False, delta)))
-    return any(_changed(a, b, fault.call.key, owner_N) for a, b in zip(before, after))
+    after = run_world(world, replace(fault.task, shift=Shift(call.key, chosen, False, delta)))
+    return any(_changed(a, b, call.key, owner_N) for a, b in zip(before, after))
 
 
-def _changed(before: RankPass, after: RankPass, key: tuple[str, int], owner_N: np.ndarray) -> bool:
+def _changed(before: RankPass, after: RankPass, key: Key, owner_N: np.ndarray) -> bool:
     """Return whether what a call returned for nodes outside of part 0 has changed on a rank."""
-    for a, b in zip(before.find(key).outputs, after.find(key).outputs):
+    for a, b in zip(before.by_key[key].outputs, after.by_key[key].outputs):
         others = owner_N[nodes_of(len(a.value), before.own_n, before.nonzeros, len(owner_N))] != 0
         if len(a.value) >= len(others) and not np.array_equal(*(rows.value[: len(others)][others] for rows in (a, b))):
             return True

@@ -15,10 +15,10 @@ import torch
 from ..data import load_graph
 from ..errors import SpgnnError, UsageError, check_integer
 from ..graph import Graph, check_is_graph
-from .compared import Compared, compare, first_backward, first_forward
+from .compared import NONE, Compared, compare, first_backward, first_forward
 from .reasons import OWN_BUFFER, Fault, why_backward, why_forward, why_loss
 from .verification import CHECKS, Checked, Finding, Verification
-from .watched import ONE, RankPass, Shift, Task, World, maker, run_world
+from .watched import ONE, Loss, RankPass, Shift, Task, World, maker, run_world
 from .worlds import both_ways, one_way, random_world
 
 STEPS = (1e-6, 1e-8)  # of differences of the loss
@@ -54,7 +54,7 @@ def verify(
     graph: Graph | str,
     ranks: Sequence[int] = (1, 2, 3, 5),
     *,
-    loss: Callable | None = None,
+    loss: Loss | None = None,
     replication: int = 2,
     tolerance: float = 1e-10,
     seed: int = 0,
@@ -110,7 +110,7 @@ def _of_one(task: Task) -> dict[str, RankPass]:
     return {name: run_world(ONE, replace(task, is_training=name == "training"))[0] for name in CHECKS[:2]}
 
 
-def _cases(task: Task, passes, sizes: list[int], c: int, tolerance: float) -> list[Case]:
+def _cases(task: Task, passes: dict[str, RankPass], sizes: list[int], c: int, tolerance: float) -> list[Case]:
     """Return all worlds, compared: of the sizes, in 1.5D, and with one-way edges."""
     n, seed = task.graph.n_nodes, task.seed
     cases = [_case(random_world(n, size, 1, seed), task, passes, "given", tolerance) for size in sizes]
@@ -150,7 +150,7 @@ def _finding(cases: list[Case], passes: dict[str, RankPass], tolerance: float) -
     return None
 
 
-def _found(check: str, case: Case, failing: list[Case], passes, tolerance: float) -> Finding:
+def _found(check: str, case: Case, failing: list[Case], passes: dict[str, RankPass], tolerance: float) -> Finding:
     """Return the Finding of a check that fails in a case, and in others."""
     ranks = tuple(sorted({of.world.ranks for of in failing}))
     name = "evaluation" if check == "evaluation" else "training"
@@ -166,15 +166,13 @@ def _found(check: str, case: Case, failing: list[Case], passes, tolerance: float
         wrong = lambda side: {k for k, of in enumerate(compared.calls) if getattr(of, side).size > tolerance}
         names = [key for key, of in compared.gradients.items() if of.size > tolerance]
         call, parameter = first_backward(one.calls, wrong("input_gradients"), wrong("output_gradients"), names)
-        rows = compared.calls[call].input_gradients if call is not None else None
-        size = compared.gradients[parameter].size if parameter else rows.size if rows else compared.gradient
-        module = parameter.rpartition(".")[0] if call is None else one.calls[call].path
-        return Finding(module, check, size, ranks, rows and _id(task.graph, rows.node), parameter, why_backward(fault))
-    call = first_forward(one.calls, compared, tolerance)
-    of = compared.calls[call].outputs
-    return Finding(
-        one.calls[call].path, check, of.size, ranks, _id(task.graph, of.node), None, why_forward(replace(fault, call=one.calls[call]))
-    )  # fmt: skip
+        rows = compared.calls[call].input_gradients if call is not None else NONE
+        size = compared.gradients[parameter].size if parameter else rows.size or compared.gradient
+        module = (parameter or "").rpartition(".")[0] if call is None else one.calls[call].path
+        return Finding(module, check, size, ranks, _id(task.graph, rows.node), parameter, why_backward(fault))
+    call = one.calls[first_forward(one.calls, compared, tolerance)]
+    of = compared.calls[call.number].outputs
+    return Finding(call.path, check, of.size, ranks, _id(task.graph, of.node), None, why_forward(fault, call))
 
 
 def _id(graph: Graph, node: int | None) -> int | str | None:

@@ -14,13 +14,17 @@ import numpy as np
 import torch
 
 from ..dist import Communicator, run_threads
-from ..distgraph.distribute import distribute
+from ..distgraph import DistGraph, distribute
 from ..errors import ShapeError, UsageError
 from ..graph import Graph
 from ..layers.stack import set_epoch
 from ..spmm.chains.autograd import on_this_thread
+from ..spmm.operator.protocol import SpMM
 
 EPOCH = 1  # of dropout in the training pass
+Tree = Any  # what a module may read or return: a tensor, or lists, tuples and dicts of them
+Key = tuple[str, int]  # path of a module, and how often it was called before: of one call, on any rank
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # (Z, y) -> sum over rows with a label
 
 
 @dataclass(frozen=True)
@@ -39,11 +43,11 @@ ONE = World(1, np.empty(0, np.int32))
 class Shift:
     """What is added to the rows of a tensor of one call, to see what depends on them.
 
-    call   its key; place: the number of the tensor in the inputs or, is_output, in the outputs.
+    call   key of the call; place: the number of the tensor in the inputs or, is_output, in the outputs.
     delta  (ids of the nodes of the rows, shape) -> what is added.
     """
 
-    call: tuple[str, int]
+    call: Key
     place: int
     is_output: bool
     delta: Callable[[np.ndarray, tuple[int, ...]], np.ndarray]
@@ -54,14 +58,14 @@ class Task:
     """What every rank runs: a model, drawn alike on all, on a graph; is_training: a training pass, else an evaluation.
 
     make     () -> the model; state: the weights and buffers that all ranks take.
-    loss     (Z, y) -> sum over rows with a label; None: a fixed linear function of all rows.
+    loss     None: a fixed linear function of all rows.
     options  of distribute.
     """
 
     make: Callable[[], torch.nn.Module]
     state: dict[str, torch.Tensor]
     graph: Graph
-    loss: Callable | None
+    loss: Loss | None
     seed: int
     options: dict[str, Any]
     is_training: bool = False
@@ -82,12 +86,12 @@ class Rows:
 
 @dataclass(eq=False)
 class Call:
-    """One call of a module on one rank, within the call of its parent; end: its place among the ends of all calls.
+    """One call of a module on one rank, within the call of its parent.
 
-    key  its path and how often the module was called before: the same on all ranks, where number may differ.
+    number, end  its place in the order in which calls began and ended: other ranks may have others.
     """
 
-    key: tuple[str, int]
+    key: Key
     number: int
     parent: int | None
     inputs: list[Rows] = field(default_factory=list)
@@ -118,9 +122,10 @@ class RankPass:
     gradients: dict[str, np.ndarray]
     buffers: dict[str, np.ndarray]
 
-    def find(self, key: tuple[str, int]) -> Call | None:
-        """Return the call of a key."""
-        return next((call for call in self.calls if call.key == key), None)
+    @property
+    def by_key(self) -> dict[Key, Call]:
+        """The calls by their keys, which are the same on all ranks."""
+        return {call.key: call for call in self.calls}
 
 
 class Watch:
@@ -137,7 +142,7 @@ class Watch:
             module.register_forward_pre_hook(self._before(path), with_kwargs=True)
             module.register_forward_hook(self._after, with_kwargs=True)
 
-    def meet(self, A) -> None:
+    def meet(self, A: SpMM) -> None:
         """Note which rows and nonzeros an operator has on this rank."""
         self.columns.add(len(A.column_ids))
         keys = []
@@ -146,8 +151,8 @@ class Watch:
             keys.append(A.out_ids[csr.row] * self.n_nodes + block.ids_c[csr.col])
         self.nonzeros.setdefault(sum(map(len, keys)), np.concatenate(keys))
 
-    def _before(self, path: str):
-        def hook(module, args, kwargs):
+    def _before(self, path: str) -> Callable[[torch.nn.Module, Tree, Tree], tuple[Tree, Tree] | None]:
+        def hook(module: torch.nn.Module, args: Tree, kwargs: Tree) -> tuple[Tree, Tree] | None:
             if not self.is_on:  # a backward that computes a module again
                 return None
             key = path, sum(call.path == path for call in self.calls)
@@ -161,14 +166,14 @@ class Watch:
 
         return hook
 
-    def _after(self, module, args, kwargs, output):
+    def _after(self, module: torch.nn.Module, args: Tree, kwargs: Tree, output: Tree) -> Tree:
         if not self.is_on:
             return None
         call = self.open.pop()
         call.end, self._ends = self._ends, self._ends + 1
         return self._noted(output, call, True)
 
-    def _noted(self, tree, call: Call, is_output: bool):
+    def _noted(self, tree: Tree, call: Call, is_output: bool) -> Tree:
         """Return arguments or results whose tensors are noted; of inputs a view, so that its gradient is this call's alone."""
         if type(tree) in (list, tuple):
             return type(tree)(self._noted(branch, call, is_output) for branch in tree)
@@ -185,7 +190,7 @@ class Watch:
             tree.register_hook(rows.keep_gradient)
         return tree
 
-    def _shifted(self, tensor: torch.Tensor, where: tuple[tuple[str, int], int, bool]) -> torch.Tensor:
+    def _shifted(self, tensor: torch.Tensor, where: tuple[Key, int, bool]) -> torch.Tensor:
         shift = self.shift
         if shift is None or (shift.call, shift.place, shift.is_output) != where:
             return tensor
@@ -228,7 +233,7 @@ def _run_rank(comm: Communicator, world: World, task: Task) -> RankPass:
             Z = model(dgraph.A, dgraph.X)
             loss, labelled = _loss(Z, dgraph, task.loss, watch)
     except Exception as error:  # raised again, with the module that it comes from
-        error.module = watch.open[-1].path if watch.open else ""
+        vars(error)["module"] = watch.open[-1].path if watch.open else ""
         raise
     watch.is_on = False
     if task.is_training:
@@ -241,7 +246,7 @@ def _run_rank(comm: Communicator, world: World, task: Task) -> RankPass:
     )  # fmt: skip
 
 
-def _loss(Z, dgraph, function: Callable | None, watch: Watch) -> tuple[torch.Tensor, int]:
+def _loss(Z: Tree, dgraph: DistGraph, function: Loss | None, watch: Watch) -> tuple[torch.Tensor, int]:
     """Return this rank's part of a loss, and the number of rows that it sums over."""
     Z = next((T for T in Z if torch.is_tensor(T)), None) if isinstance(Z, (tuple, list)) else Z
     if not torch.is_tensor(Z):

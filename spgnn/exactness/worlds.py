@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -29,7 +30,7 @@ def halves(n_nodes: int, is_swapped: bool) -> World:
     return World(2, np.where(first, int(is_swapped), int(not is_swapped)).astype(np.int32))
 
 
-def without(graph: Graph, dropped_E: np.ndarray, **changes) -> Graph:
+def without(graph: Graph, dropped_E: np.ndarray, **changes: Any) -> Graph:
     """Return the graph without some of its nonzeros."""
     kept_E = ~dropped_E
     A = sp.csr_array(graph.A)

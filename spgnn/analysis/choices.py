@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..cost.auto import auto_scheme, pruning_saves
+from ..config.names import SCHEMES
+from ..cost.choose import choose_pruning, choose_scheme
 from ..cost.machines import Machine
 from ..cost.pairs import count_pairs, grid_of, on_ranks, reached_rows
 from ..partition import Partition
@@ -23,23 +24,27 @@ if TYPE_CHECKING:
     from .epoch import FixedModel
 
 
-def choose_scheme_of(
-    planned: PlannedGraph, part: Partition, c: int, machine: Machine, itemsize: int = 4, is_flat: bool = False
+def predict_scheme(
+    planned: PlannedGraph, part: Partition, c: int, machine: Machine, itemsize: int = 4, names: Sequence[str] = SCHEMES
 ) -> str:
-    """Return the scheme that --scheme auto takes on a machine as its ranks are placed, or --scheme flat."""
+    """Return the scheme that a training with --scheme auto takes on a machine as its ranks are placed, of these names."""
     grid, A = grid_of(part.k, c, machine.ranks_per_host), planned.graph.A
-    if grid.size == 1:
-        return "columns"
-    columns, cover = (count_pairs(A, part, grid, scheme) for scheme in ("columns", "cover"))
+    if grid.size == 1 or len(names) == 1:
+        return "columns" if len(names) > 1 else names[0]
     loops_N = np.diff(planned.pattern.indptr) - np.diff(A.indptr)
     loops_k = np.bincount(part.owner_N, weights=loops_N, minlength=part.k).astype(np.int64)
-    multiplied = columns.with_loops(loops_k)
-    counts = {"columns_PP": columns.rows_PP, "cover_PP": cover.rows_PP, "moved_PP": on_ranks(cover.moved_kk, grid)}
-    if grid.is_tiered and not is_flat:
+    columns = count_pairs(A, part, grid, "columns")
+    multiplied, counts = columns.with_loops(loops_k), {}
+    if "columns" in names:
+        counts |= {"columns_PP": columns.rows_PP}
+    if "cover" in names:
+        cover = count_pairs(A, part, grid, "cover")
+        counts |= {"cover_PP": cover.rows_PP, "moved_PP": on_ranks(cover.moved_kk, grid)}
+    if "two-tier" in names and grid.is_tiered:
         tiers = count_pairs(A, part, grid, "two-tier")
         counts |= {"two_tier_PP": tiers.rows_PP, "two_tier_moved_PP": tiers.moved_kk}
     counts |= {"own_nnz": multiplied.own_P, "ghost_nnz": multiplied.ghost_P, "n": np.repeat(part.sizes_k, c)}
-    return auto_scheme(counts, machine, itemsize)[0]
+    return choose_scheme(counts, machine, itemsize)[0]
 
 
 def saves_by_pruning(planned: PlannedGraph, layers: FixedModel, report: VolumeReport, eval_every: int) -> bool:
@@ -52,7 +57,7 @@ def saves_by_pruning(planned: PlannedGraph, layers: FixedModel, report: VolumeRe
     pruned, masks = layers.run(report.run.setting, True), reached_rows(planned.graph.A, planned.train_N, layers.hops)
     everything, c = [np.ones_like(planned.train_N)] * len(masks), report.replication
     full, less = (_work(planned, run, of, c) for run, of in ((report.run, everything), (pruned, masks)))
-    return pruning_saves(full, less, eval_every, layers.model.is_random)
+    return choose_pruning(full, less, eval_every, layers.model.is_random)[0]
 
 
 def _work(planned: PlannedGraph, run: DryRun, masks: Sequence[np.ndarray], c: int) -> int:

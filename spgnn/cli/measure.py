@@ -150,9 +150,10 @@ def _parts(config: MeasureConfig) -> tuple[int, ...]:
 
 def _predictor(planned: Planned, config: MeasureConfig):
     """Return the function (part, scheme, c) -> (VolumeReport, what was simulated), and the simulated machine or None."""
-    from ..cost.machines import load_machine
+    from ..cost.machines import load_machine, this_host
 
-    loaded = load_machine(config.machine)
+    is_here = config.machine == MeasureConfig.machine and not config.simulate  # as training's choice is made
+    loaded = this_host() if is_here else load_machine(config.machine)
 
     def predict(part: Partition, name: str, c: int) -> tuple[VolumeReport, dict]:
         _check_hosts(config.hosts, part.k * c)

@@ -45,7 +45,7 @@ def plan(graph: str, config: PlanConfig, as_json: bool) -> None:
       spgnn plan wordnet --ranks 4 --machine here.toml
 
     Values of a list are separated by commas; each combination is one line of the table, and * marks the fastest
-    that fits:
+    that fits, with the scheme that `train --scheme auto` takes:
 
     \b
       c         replication
@@ -62,11 +62,12 @@ def plan(graph: str, config: PlanConfig, as_json: bool) -> None:
     machine, device_bytes = _machine(config), _device_bytes(config)
     planned = Planned(graph, config)
     options = {"from_parts": bool(planned.config.partition), "device_bytes": device_bytes}
+    ways = list(planned.on_ranks(machine))
     lines = [
-        planned.line(part, planned.scheme(name, part, c, machine), c, machine, **options)
-        for part, name, c in planned.on_ranks(machine)
+        planned.line(part, planned.scheme(name, part, c, machine), c, machine, **options) for part, name, c in ways
     ]
-    best = fastest(lines)
+    taken = [line for line, way in zip(lines, ways) if planned.is_taken(way, ways, machine)]
+    best = fastest(taken) or fastest(lines)
     if as_json:
         for line in lines:
             write_json(line.to_dict() | {"fastest": line is best})
@@ -91,21 +92,13 @@ def plan(graph: str, config: PlanConfig, as_json: bool) -> None:
 
 def _machine(config: PlanConfig) -> Machine:
     """Return the machine of --machine, or this host with laptop's rates per core, as changed by the options."""
-    from ..cost.machines import load_machine
-    from ..machine import cache_bytes, cores, memory_bytes
+    from ..cost.machines import load_machine, this_host
 
-    machine = load_machine(config.machine or "laptop")
     if not config.machine:
         say(
             "rates of `laptop`, with this host's cores and memory; `spgnn doctor --calibrate FILE` measures this host's, --machine FILE reads them"
         )
-        machine = replace(
-            machine,
-            name="this host",
-            ranks_per_host=cores(),
-            memory_bytes=memory_bytes(),
-            cache_bytes=cache_bytes() / cores(),
-        )
+    machine = load_machine(config.machine) if config.machine else this_host()
     if config.ranks_per_host:
         machine = machine.placed(config.ranks_per_host)
     return replace(machine, memory_bytes=_bytes_of("memory", config.memory)) if config.memory else machine

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..config import MeasureConfig, PlanConfig, input_files
-from ..config.names import ITEMSIZE
+from ..config.names import ITEMSIZE, SCHEMES
 from ..errors import UsageError
 from .console import say
 from .options import integers, widths_of, words
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ..cost.machines import Machine
     from ..graph import Graph
     from ..partition import Partition
+
+    Way = tuple[Partition, str, int]  # parts, scheme and replication of a training
 
 
 class Planned:
@@ -80,7 +82,7 @@ class Planned:
             )  # fmt: skip
         return self._parts[key]
 
-    def on_ranks(self, machine: Machine | None = None) -> Iterator[tuple[Partition, str, int]]:
+    def on_ranks(self, machine: Machine | None = None) -> Iterator[Way]:
         """Yield partition into P / c parts, scheme and c, for each P of --ranks, c whose square divides P, method, scheme.
 
         Args: machine  two-tier is omitted, next to other schemes, where it is cover on this machine.
@@ -116,11 +118,22 @@ class Planned:
 
     def scheme(self, name: str, part: Partition, c: int, machine: Machine) -> str:
         """Return the scheme that a training takes for this name: auto is decided on the machine."""
-        from ..analysis.choices import choose_scheme_of
+        from ..analysis.choices import predict_scheme
 
         if name not in ("auto", "flat"):
             return name
-        return choose_scheme_of(self.planned, part, c, machine, ITEMSIZE[self.config.dtype], name == "flat")
+        names = ("columns", "cover") if name == "flat" else SCHEMES
+        return predict_scheme(self.planned, part, c, machine, ITEMSIZE[self.config.dtype], names)
+
+    def is_taken(self, way: Way, ways: Sequence[Way], machine: Machine) -> bool:
+        """Return whether --scheme auto would take the scheme of a way, out of the schemes that are compared on its parts."""
+        from ..analysis.choices import predict_scheme
+
+        part, name, c = way
+        names = [scheme for of, scheme, copies in ways if of is part and copies == c and scheme != "broadcast"]
+        if not names or "auto" in names or "flat" in names:
+            return True
+        return name == predict_scheme(self.planned, part, c, machine, ITEMSIZE[self.config.dtype], names)
 
     def report(self, part: Partition, scheme: str, c: int, ranks_per_host: int) -> VolumeReport:
         """Return what an epoch sends, its rows pruned where the training prunes them; without a model, rows alone."""
@@ -136,14 +149,14 @@ class Planned:
     def line(self, part: Partition, scheme: str, c: int, machine: Machine, **options) -> Prediction:
         """Return the memory, bytes and seconds of an epoch on a machine."""
         from ..analysis.plan import plan_line
-        from ..cost.auto import pruning_fits
+        from ..cost.choose import HostMemory
 
         is_pruned = self.is_pruned(part, scheme, c)
         line_of = lambda prune: plan_line(self.planned, part, scheme, c, self.model(prune), machine, **options)
         line = line_of(is_pruned)
         if is_pruned and self.config.prune == "auto" and line.device is None:
             whole = line_of(False)
-            return line if pruning_fits(whole.host_bytes, line.host_bytes, machine.memory_bytes) else whole
+            return line if HostMemory(line.host_bytes, whole.host_bytes, machine.memory_bytes).fits else whole
         return line
 
     def model(self, prune: bool) -> Choice:

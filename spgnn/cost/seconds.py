@@ -11,7 +11,7 @@ of ranks instead of P cut_P(G), and with separate terms for links inside a host 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -30,6 +30,9 @@ EDGE_PRICES = {
     "attend2": {"forward": (2.7, 0.0), "backward": (8.6, 0.0)},
     "maximum": {"forward": (1.7, 0.0), "backward": (1.9, 0.0)},
 }
+# Seconds until another rank has its turn on a core that ranks share; measured with 2 ranks on each core, docs/performance.md.
+# The two-tier exchange waits for two turns more than cover: rows are gathered, and spread.
+TURN_S = 5e-3
 # Calls of kernels, of torch and of Python per layer and per epoch, whatever their sizes.
 CALLS_A_LAYER, CALLS_AN_EPOCH = 16, 20
 PHASES = ("spmm", "gemm", "passes", "exchange", "sums", "all_reduce", "calls")
@@ -111,12 +114,12 @@ def exchange_seconds(machine: Machine, bytes_PP: np.ndarray) -> float:
     is_remote = host_P[:, None] != host_P[None, :]
     remote_PP, local_PP = np.where(is_remote, bytes_PP, 0), np.where(is_remote, 0, bytes_PP)
     np.fill_diagonal(local_PP, 0)
-    alpha_P = machine.latency_s * _larger(remote_PP > 0) + machine.local_latency_s * _larger(local_PP > 0)
+    alpha_P = machine.latency_s * larger(remote_PP > 0) + machine.local_latency_s * larger(local_PP > 0)
     by_host = np.zeros((host_P[-1] + 1,) * 2)
     np.add.at(by_host, (host_P[:, None], host_P[None, :]), remote_PP)
-    card_P = _larger(by_host)[host_P] / machine.card_bandwidth
+    card_P = larger(by_host)[host_P] / machine.card_bandwidth
     beta_P = np.maximum(
-        np.maximum(_larger(remote_PP) / machine.bandwidth, card_P), _larger(local_PP) / machine.local_bandwidth
+        np.maximum(larger(remote_PP) / machine.bandwidth, card_P), larger(local_PP) / machine.local_bandwidth
     )
     return float((alpha_P + beta_P).max())
 
@@ -175,6 +178,7 @@ def product_seconds(machine: Machine, product: RankProduct, itemsize: int = 4, o
         host_P = machine.host_of(np.arange(len(bytes_PP)))
         is_here = host_P[:, None] == host_P[None, :]
         inside, bytes_PP = exchange_seconds(machine, bytes_PP * is_here), bytes_PP * ~is_here
+        inside += 2 * TURN_S * machine.has_shared_cores
     between = exchange_seconds(machine, bytes_PP)
     sums = 0.0 if product.sum_PP is None else exchange_seconds(machine, product.sum_PP * product.sum_bytes)
     hidden = min(own, between) if overlap else 0.0
@@ -217,23 +221,6 @@ def epoch_seconds(
     return EpochTime(**parts | {"epoch_s": sum(parts[name] for name in PHASES) - parts["hidden"]})
 
 
-def cheaper_scheme(products: Mapping[str, RankProduct], machine: Machine, itemsize: int = 4) -> tuple[str, str]:
-    """Return the scheme whose product takes the fewest seconds, and a sentence that says why; scheme="auto" uses it.
-
-    `cover` moves work from the reader to the owner, so fewer bytes may still take longer. On a tie it is the first. The
-    answer depends on the arguments alone: give all ranks the same.
-    """
-    machine = machine.with_ranks(len(next(iter(products.values())).own_P))
-    seconds, texts = {}, []
-    for name, product in products.items():
-        seconds[name] = product_seconds(machine, product, itemsize).epoch_s
-        sent = _larger(product.rows_PP * product.row_bytes).max()
-        work = int((product.own_P + product.ghost_P + product.sender_P).max())
-        texts.append(f"{name} {1e3 * seconds[name]:.3g} ms (busiest rank {sent / 1e6:.3g} MB, {work:,} nonzeros)")
-    name = min(seconds, key=seconds.__getitem__)
-    return name, f"{name}: one product of width {product.width} on {machine.name} takes {' and '.join(texts)}"
-
-
 def _dense(machine: Machine, layer: LayerWork, itemsize: int) -> dict[str, float]:
     """Return the seconds of the products of a layer with weights; of sparse rows, of products with a sparse matrix."""
     seconds = {"gemm": 0.0, "spmm": 0.0}
@@ -248,6 +235,6 @@ def _dense(machine: Machine, layer: LayerWork, itemsize: int) -> dict[str, float
     return seconds
 
 
-def _larger(x_PP: np.ndarray) -> np.ndarray:
+def larger(x_PP: np.ndarray) -> np.ndarray:
     """Return the larger of what each row sends and each column receives, (P,)."""
     return np.maximum(x_PP.sum(axis=1), x_PP.sum(axis=0))

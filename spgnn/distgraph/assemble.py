@@ -24,7 +24,7 @@ from ..spmm.exchange.stages import Blocks
 from ..spmm.kernels.buffers import sum_dtype
 from ..spmm.operator.dist_spmm import DistSpMM
 from ..spmm.operator.norms import Norms, RawBlocks
-from .choice import choose_scheme
+from .choice import decide_scheme
 
 
 def assemble(
@@ -79,7 +79,7 @@ def assemble(
     covers = None
     del A_oo, A_og
     if layout.scheme in ("auto", "flat"):
-        layout.scheme, layout.why, covers = choose_scheme(raw.blocks, layout, machine)
+        layout.scheme, layout.why, covers = decide_scheme(raw.blocks, layout, machine)
     norms = Norms(raw, base, layout, covers)
     if edge_rows is not None:
         norms.edges = _table(edge_rows, of_oo.data if holds_own else of_oo.data[:0], of_og.data, loopless_n, layout)

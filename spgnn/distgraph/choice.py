@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..cost.auto import auto_scheme
-from ..cost.machines import load_machine
+from ..config import Distribution
+from ..cost.choose import choose_scheme
+from ..cost.machines import Machine, load_machine, this_host
+from ..dist import Communicator
 from ..errors import together
+from ..machine import core_ids
 from ..partition.cover import Covers
 from ..spmm.exchange.context import Layout
 from ..spmm.exchange.covered import covers_of
 from ..spmm.exchange.stages import Blocks, HostCovers, counts_of_hosts, covers_of_hosts
 
 
-def choose_scheme(blocks: Blocks, layout: Layout, machine: str) -> tuple[str, str, Covers | HostCovers]:
+def decide_scheme(blocks: Blocks, layout: Layout, machine: str) -> tuple[str, str, Covers | HostCovers]:
     """Return the fastest scheme, why in a sentence, and the covers that were made for it, on several ranks. Collective.
 
-    Args: machine  a name or file of the cost model, read on rank 0; the ranks on a host are the job's.
+    Args: machine  a name or file of the cost model, read on rank 0; the ranks on a host are the job's, see job_machine.
     """
     covers = covers_of(blocks.A_og, blocks.index, layout.threads)
     tables = {"columns_PP": blocks.index.ghosts_P, "cover_PP": covers.sizes_B, "moved_PP": covers.moved_B}
@@ -35,13 +38,26 @@ def choose_scheme(blocks: Blocks, layout: Layout, machine: str) -> tuple[str, st
         counts["two_tier_moved_PP"] = counts["two_tier_moved_PP"].T
         order = np.argsort(host_P, kind="stable")  # the machine's ranks are placed in blocks
         counts = {name: of[order][:, order] if of.ndim == 2 else of[order] for name, of in counts.items()}
-    here = together(layout.comm, load_machine, machine, root=0)  # another host may have another file of that name
-    decided = None
-    if here is not None:
-        here = here.placed(int(np.bincount(host_P).max()))
-        decided = auto_scheme(counts, here, layout.dtype.itemsize)
+    here = job_machine(layout.comm, host_P, machine)
+    decided = None if here is None else choose_scheme(counts, here, layout.dtype.itemsize)
     name, why = layout.comm.all_gather_json(decided)[0]
     return name, why, of_hosts if name == "two-tier" else covers
+
+
+def job_machine(comm: Communicator, host_P: np.ndarray, machine: str) -> Machine | None:
+    """Return, on rank 0, a machine with as many ranks on a host as the fullest of this job has; None on others. Collective.
+
+    The default machine is a host with the fewest cores that the ranks of a host of this job have.
+    Args: machine  a name or file; another host may have another file of that name.
+    """
+    masks = comm.all_gather_json(f"{sum(1 << core for core in core_ids()):x}")
+    cores: dict[int, int] = {}
+    for host, mask in zip(host_P.tolist(), masks):
+        cores[host] = cores.get(host, 0) | int(mask, 16)
+    fewest = min(mask.bit_count() for mask in cores.values())
+    made = lambda: this_host(fewest) if machine == Distribution.machine else load_machine(machine)
+    here = together(comm, made, root=0)
+    return None if here is None else here.placed(int(np.bincount(host_P).max()))
 
 
 def _table(from_R: np.ndarray, layout: Layout) -> np.ndarray:

@@ -9,8 +9,8 @@ from spgnn.analysis import choices, measure
 from spgnn.analysis.epoch import gcn_of
 from spgnn.analysis.planned_graph import PlannedGraph, train_nodes
 from spgnn.config import TrainConfig
-from spgnn.cost import auto
-from spgnn.cost.machines import load_machine
+from spgnn.cost.choose import choose_scheme
+from spgnn.cost.machines import this_host
 from spgnn.dist import run_threads
 from spgnn.distgraph import choice
 from spgnn.errors import GraphError, UsageError
@@ -30,14 +30,14 @@ def test_the_counts_of_auto_are_those_that_ranks_gather(P, c, operator, hosts, e
     found = {}
 
     def recorded(name):
-        return lambda counts, *of: found.setdefault(name, counts) and auto.auto_scheme(counts, *of)
+        return lambda counts, *of: found.setdefault(name, counts) and choose_scheme(counts, *of)
 
-    monkeypatch.setattr(choice, "auto_scheme", recorded("trained"))
-    monkeypatch.setattr(choices, "auto_scheme", recorded("predicted"))
+    monkeypatch.setattr(choice, "choose_scheme", recorded("trained"))
+    monkeypatch.setattr(choices, "choose_scheme", recorded("predicted"))
     graph = GRAPH.with_edges(edges)
-    part, machine = part_graph(graph, P // c, "random"), load_machine("laptop").placed(P // max(hosts, 1))
+    part, machine = part_graph(graph, P // c, "random"), this_host().placed(P // max(hosts, 1))
     body = lambda comm: distribute(graph, comm, part, replication=c, operator=operator, hosts=hosts).scheme
-    scheme = choices.choose_scheme_of(PlannedGraph(graph, edges, operator=operator), part, c, machine)
+    scheme = choices.predict_scheme(PlannedGraph(graph, edges, operator=operator), part, c, machine)
     assert run_threads(P, body) == [scheme] * P
     assert found["trained"].keys() == found["predicted"].keys() and ("two_tier_PP" in found["trained"]) == (hosts > 1)
     for name in found["trained"]:
@@ -59,10 +59,12 @@ def test_the_work_of_pruning_is_that_which_ranks_count(spec, P, c, operator, opt
     found = {}
 
     def recorded(name):
-        return lambda full, pruned, *of: found.setdefault(name, []).append((full, pruned)) or True
+        return lambda full, pruned, *of: found.setdefault(name, []).append((full, pruned)) or (True, "")
 
-    monkeypatch.setattr(step_rows, "pruning_saves", recorded("trained"))
-    monkeypatch.setattr(choices, "pruning_saves", lambda full, less, *of: found.setdefault("predicted", (full, less)))
+    monkeypatch.setattr(step_rows, "choose_pruning", recorded("trained"))
+    monkeypatch.setattr(
+        choices, "choose_pruning", lambda full, less, *of: [found.setdefault("predicted", (full, less))]
+    )
     graph = load_graph(spec)
     part, widths = part_graph(graph, P // c, "block"), (graph.n_features, 6, graph.n_classes)
 

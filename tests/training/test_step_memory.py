@@ -9,6 +9,7 @@ from graphs import random_graph
 from worlds import parallel
 
 from spgnn.config import TrainConfig
+from spgnn.cost.choose import HostMemory
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.layers import GCN, MLP, Stack
@@ -16,7 +17,7 @@ from spgnn.spmm.dry.dry_operator import setting_of
 from spgnn.spmm.operator.pruning import needed_rows
 from spgnn.training import Trainer
 from spgnn.training.steps import step_memory as module
-from spgnn.training.steps.step_memory import StepMemory, pruned_setting, tightest
+from spgnn.training.steps.step_memory import pruned_setting, tightest
 
 GB = 10**9
 
@@ -88,14 +89,14 @@ def test_a_layer_with_nearly_all_edges_shares_the_operator_of_evaluations(comm):
 
 def test_the_host_with_least_left_decides_and_a_process_counts_once():
     alone = ["a", 1, 2 * GB, 10 * GB, None, 5 * GB, 1 * GB]
-    assert tightest([alone]) == StepMemory(7 * GB, 3 * GB, 10 * GB) and tightest([alone]).fits
+    assert tightest([alone]) == HostMemory(7 * GB, 3 * GB, 10 * GB) and tightest([alone]).fits
     threads = tightest([alone, alone])
     assert threads.pruned == 12 * GB and not threads.fits
     small = ["b", 1, 2 * GB, 8 * GB, None, 5 * GB, 1 * GB]
     assert not tightest([alone, small]).fits and tightest([alone, small]).available == 8 * GB
     limited = alone[:4] + [5 * GB, 5 * GB, 1 * GB]
-    assert tightest([limited]) == StepMemory(7 * GB, 3 * GB, 7 * GB) and not tightest([limited]).fits
+    assert tightest([limited]) == HostMemory(7 * GB, 3 * GB, 7 * GB) and not tightest([limited]).fits
 
 
 def test_pruned_steps_that_take_less_than_all_rows_are_taken_however_little_there_is():
-    assert StepMemory(9 * GB, 10 * GB, 1 * GB).fits and not StepMemory(10 * GB, 9 * GB, 1 * GB).fits
+    assert HostMemory(9 * GB, 10 * GB, 1 * GB).fits and not HostMemory(10 * GB, 9 * GB, 1 * GB).fits

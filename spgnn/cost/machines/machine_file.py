@@ -14,6 +14,7 @@ import numpy as np
 
 from ...atomic import read_regular
 from ...errors import InputError, UsageError, nearest
+from ...machine import cache_bytes, cores, memory_bytes
 
 FOLDER = Path(__file__).parent
 LEAST, MOST = 1e-30, 1e30  # bounds of a number: the quotient of two is finite
@@ -28,7 +29,8 @@ class Machine:
     Bytes, bytes/s, flop/s and seconds. `latency_s`, `bandwidth`: between hosts, of one rank;
     `card_bandwidth`: of all ranks of a host together; `local_...`: between two ranks of a host.
     `spmm_cached`, `spmm_memory`: bytes/s of dense rows that a sparse product reads from the cache and from
-    memory; `stream`: bytes/s of a pass over memory; `call_s`: seconds of a call of any size.
+    memory; `stream`: bytes/s of a pass over memory; `call_s`: seconds of a call of any size. `cores`: of a host, where
+    they are known; no key of a file.
     """
 
     name: str
@@ -50,9 +52,10 @@ class Machine:
     cache_bytes: float
     stream: float
     call_s: float
+    cores: int = 0
 
     def __post_init__(self):
-        for f in fields(self):
+        for f in KEYS:
             value = getattr(self, f.name)
             kind = {"str": str, "bool": bool, "int": int}.get(str(f.type), (int, float))
             if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
@@ -80,6 +83,11 @@ class Machine:
         changed = {name: getattr(self, name) * share for name in SHARED}
         return replace(self, ranks_per_host=ranks_per_host, nonzero_s=self.nonzero_s / share, **changed)
 
+    @property
+    def has_shared_cores(self) -> bool:
+        """Whether there are more ranks on a host than cores, as far as these are known."""
+        return 0 < self.cores < self.ranks_per_host
+
     def gemm_rate(self, itemsize: int) -> float:
         """Return the flop/s of a dense product of entries of itemsize bytes."""
         return {2: self.gemm_bfloat16, 8: self.gemm_float64}.get(itemsize, self.gemm_float32)
@@ -87,7 +95,20 @@ class Machine:
     def to_toml(self, comment: str = "") -> str:
         """Return the text of a machine file; load_machine reads it back."""
         lines = [f"# {line}" for line in comment.splitlines()]
-        return "\n".join([*lines, *(f"{f.name} = {_toml(getattr(self, f.name))}" for f in fields(self))]) + "\n"
+        return "\n".join([*lines, *(f"{f.name} = {_toml(getattr(self, f.name))}" for f in KEYS)]) + "\n"
+
+
+KEYS = tuple(f for f in fields(Machine) if f.name != "cores")
+
+
+def this_host(n_cores: int = 0) -> Machine:
+    """Return a host with laptop's rates per core, and the cache and memory of this one.
+
+    Args: n_cores  of the host, one rank each; 0: the cores that this process may use.
+    """
+    n_cores, cache = n_cores or cores(), cache_bytes() / cores()
+    found = {"ranks_per_host": n_cores, "cores": n_cores, "memory_bytes": memory_bytes(), "cache_bytes": cache}
+    return replace(load_machine("laptop"), name="this host", **found)
 
 
 def machine_names() -> list[str]:
@@ -111,7 +132,7 @@ def load_machine(name: str | Path) -> Machine:
         values = tomllib.loads(read_regular(path).decode())
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: cannot be read as TOML: {error}") from None
-    known = [f.name for f in fields(Machine)]
+    known = [f.name for f in KEYS]
     for key in values:
         if key not in known:
             raise InputError(f"{path}: unknown key {key!r}{nearest(key, known)}")

@@ -90,7 +90,7 @@ def covers_of_hosts(blocks: Blocks, layout: Layout) -> HostCovers:
 
 
 def counts_of_hosts(blocks: Blocks, layout: Layout, covers: HostCovers) -> dict[str, np.ndarray]:
-    """Return what this rank sends each rank in one product, and the nonzeros that each multiplies for it, (P,); see auto_scheme.
+    """Return what this rank sends each rank in one product, and the nonzeros that each multiplies for it, (P,); see choose_scheme.
 
     Collective.
     """

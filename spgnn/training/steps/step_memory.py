@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from ...cost.auto import pruning_fits
-from ...cost.memory import MEMORY_SHARE, POINTER, csr_bytes, nonzero_bytes
+from ...cost.choose import HostMemory
+from ...cost.memory import POINTER, csr_bytes, nonzero_bytes
 from ...distgraph import DistGraph
 from ...machine import free_address_bytes, host_id, memory_bytes, rss_bytes
 from ...spmm.dry.dry import DryRun
@@ -23,29 +23,7 @@ from ...spmm.operator.dist_spmm import DistSpMM
 from ...spmm.operator.features import SparseRows
 
 
-@dataclass(frozen=True, slots=True)
-class StepMemory:
-    """Predicted bytes of a training on the host that has least left for pruned steps, and what that host has.
-
-    pruned, full  with pruned steps and with steps of all rows.
-    """
-
-    pruned: float
-    full: float
-    available: float
-
-    @property
-    def fits(self) -> bool:
-        """Whether pruned steps may be taken."""
-        return pruning_fits(self.full, self.pruned, self.available)
-
-    @property
-    def left(self) -> float:
-        """Bytes that pruned steps could take beyond what they need; less than 0 where they do not fit."""
-        return max(MEMORY_SHARE * self.available, self.full) - self.pruned
-
-
-def step_memory(dgraph: DistGraph, A: DistSpMM, run: DryRun, pruned: DryRun, masks: list[np.ndarray]) -> StepMemory:
+def step_memory(dgraph: DistGraph, A: DistSpMM, run: DryRun, pruned: DryRun, masks: list[np.ndarray]) -> HostMemory:
     """Return what the hosts need and have, where rows are pruned to the masks of needed_rows; the same on all ranks.
 
     What processes hold now is measured; what steps and evaluations add is predicted.
@@ -57,7 +35,7 @@ def step_memory(dgraph: DistGraph, A: DistSpMM, run: DryRun, pruned: DryRun, mas
     return tightest(dgraph.comm.all_gather_json(mine))
 
 
-def tightest(ranks: list[list]) -> StepMemory:
+def tightest(ranks: list[list]) -> HostMemory:
     """Return the memory of the host, or of the process with a limit, that has least left.
 
     Args: ranks  host, process, bytes that it holds, bytes of the host, bytes that the process may map (None: any) and
@@ -71,10 +49,10 @@ def tightest(ranks: list[list]) -> StepMemory:
     for (host, _), rss in held.items():
         pruned[host] += rss
         full[host] += rss
-    found = [StepMemory(pruned[host], full[host], memory) for host, memory in host_bytes.items()]
+    found = [HostMemory(pruned[host], full[host], memory) for host, memory in host_bytes.items()]
     for _, _, rss, _, free, with_pruned, with_full in ranks:
         if free is not None:
-            found.append(StepMemory(rss + with_pruned, rss + with_full, rss + free))
+            found.append(HostMemory(rss + with_pruned, rss + with_full, rss + free))
     return min(found, key=lambda of: of.left)
 
 

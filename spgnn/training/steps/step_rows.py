@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ...config import TrainConfig
-from ...cost.auto import pruning_saves
+from ...cost.choose import choose_pruning
 from ...cost.memory import MEMORY_SHARE
 from ...distgraph import DistGraph
 from ...errors import SpgnnError, UsageError
@@ -57,7 +57,7 @@ class StepRows:
         setting = lambda masks: pruned_setting(self.run, self.operators[0], dgraph.X, masks, hops)
         full = self._work(self.run, [np.ones_like(self.train_n)] * (len(hops) + 1))
         is_random = getattr(self.model, "is_random", True)
-        saves = lambda work: not is_auto or pruning_saves(full, work, config.eval_every, is_random)
+        choose = lambda work: choose_pruning(full, work, config.eval_every, is_random, is_auto)
         # Each layer has at least the rows of the last. If even these save too little, the layers are not counted.
         masks = [self.train_n] * (len(hops) + 1)
         run, problem = self._agreed(setting(masks))
@@ -65,15 +65,14 @@ class StepRows:
             self._refuse(problem, is_auto)
             return
         least = self._work(run, masks)
-        if not saves(least):
+        if not choose(least)[0]:
             self.why = f"all rows: those that train take {least / max(full, 1):.0%} of their multiply-adds or more"
             return
         masks = needed_rows(dgraph.A, self.train_n, hops)
         run = run.on(setting(masks).counts)
-        pruned = self._work(run, masks)
-        share = f"{pruned / max(full, 1):.0%} of the multiply-adds of all rows"
-        if not saves(pruned):
-            self.why = f"all rows: those that train take {share}, and scores need a pass of their own"
+        saves, why = choose(self._work(run, masks))
+        if not saves:
+            self.why = why
             return
         if is_auto and dgraph.A.device.type == "cpu":
             memory = step_memory(dgraph, self.operators[0], self.run, run, masks)
@@ -84,7 +83,7 @@ class StepRows:
                 )
                 return
         self._take(masks, hops)
-        self.why = f"rows that reach a training node: {share}"
+        self.why = why
 
     def _refuse(self, problem: str, is_auto: bool) -> None:
         self.why = f"all rows: {problem}"

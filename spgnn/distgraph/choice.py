@@ -45,10 +45,11 @@ def decide_scheme(blocks: Blocks, layout: Layout, machine: str) -> tuple[str, st
 
 
 def job_machine(comm: Communicator, host_P: np.ndarray, machine: str) -> Machine | None:
-    """Return, on rank 0, a machine with as many ranks on a host as the fullest of this job has; None on others. Collective.
+    """Return the machine of the cost model, with the ranks per host of this job, on rank 0, None on others. Collective.
 
-    The default machine is a host with the fewest cores that the ranks of a host of this job have.
-    Args: machine  a name or file; another host may have another file of that name.
+    Hosts are equal in the model: each has the ranks of the fullest, and the default machine the cores of the one with
+    the fewest.
+    Args: machine  a name or file, read on rank 0: another host may have another file of that name.
     """
     masks = comm.all_gather_json(f"{sum(1 << core for core in core_ids()):x}")
     cores: dict[int, int] = {}

@@ -128,10 +128,10 @@ def rank_memory(
           method         partitioner that rank 0 runs.
     """
     copies, process = 1 if is_symmetric else 2, process_bytes + TRAINING_BYTES + (MPI_BYTES if n_ranks > 1 else 0)
-    tiles = copies * _tiles(run) + sum(2 * _tiles(run, step) for step in own_steps(run)) + _feature_tiles(run)
-    parts = {PROCESS: process} | _blocks(run, copies) | {TILES: tiles, BUFFERS: run.buffer_bytes}
+    epochs = epoch_parts(run, copies)
+    parts = {PROCESS: process} | _blocks(run, copies) | epochs
     if not run.setting.is_sparse:
-        parts[BEFORE_KEPT] = _before_kept(run, tiles + parts[BUFFERS])
+        parts[BEFORE_KEPT] = _before_kept(run, epochs[TILES] + epochs[BUFFERS])
     parts[WEIGHTS] = 8 * run.n_weights * sum_bytes(run.setting.dtype.itemsize)
     parts["labels, scores, predictions"] = LABEL_BYTES * run.setting.counts["n"] + SCORE_BYTES * n_nodes
     loading = 0.0
@@ -144,7 +144,7 @@ def rank_memory(
 def device_memory(run: DryRun, *, n_ranks: int, is_symmetric: bool = True) -> RankMemory:
     """Return the predicted memory of one rank on its device; arguments as of rank_memory."""
     parts = {CUDA: CUDA_BYTES + (NCCL_BYTES if n_ranks > 1 else 0)} | _blocks(run, 1 if is_symmetric else 2, True)
-    parts[BUFFERS] = run.buffer_bytes
+    parts |= epoch_parts(run, on_device=True)
     parts[BEFORE_KEPT] = 0 if run.setting.is_sparse else _before_kept(run, parts[BUFFERS])
     parts[WEIGHTS] = 6 * run.n_weights * sum_bytes(run.setting.dtype.itemsize)
     parts["labels and masks"] = 20 * run.setting.counts["n"]
@@ -202,6 +202,19 @@ def partition_bytes(nnz: int, method: str) -> float:
     return float(nnz * (METIS_PER_NONZERO + METIS_PER_DOUBLING * doublings))
 
 
+def epoch_parts(run: DryRun, copies: int = 1, on_device: bool = False) -> dict[str, int]:
+    """Return the bytes that steps and evaluations add to what set-up holds, by what takes them.
+
+    Args: copies  of the own block: 1 where it is its own transpose.
+    """
+    parts = {BUFFERS: run.buffer_bytes}
+    if steps := own_steps(run):
+        parts[PRUNED] = _step_features(run) + sum(_operator(run, 2, step, on_device) for step in steps)
+    if not on_device:
+        parts[TILES] = copies * _tiles(run) + sum(2 * _tiles(run, step) for step in steps) + _feature_tiles(run)
+    return parts
+
+
 def own_steps(run: DryRun) -> list[str]:
     """Return the numbers of the layers of a pruned step that have an operator: not of one that takes rows of A X, or all rows."""
     setting, counts = run.setting, run.setting.counts
@@ -220,8 +233,6 @@ def _blocks(run: DryRun, copies: int, on_device: bool = False) -> dict[str, int]
     parts["features"] = _sparse_features(run, on_device) if run.setting.is_sparse else _dense_features(run)
     if ghosts := _ghost_features(run):
         parts[GHOSTS] = ghosts
-    if steps := own_steps(run):
-        parts[PRUNED] = _step_features(run) + sum(_operator(run, 2, step, on_device) for step in steps)
     return parts
 
 

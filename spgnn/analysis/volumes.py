@@ -15,20 +15,19 @@ import scipy.sparse as sp
 from ..config.names import SCHEMES, Order
 from ..cost.grid import ProcessGrid
 from ..cost.pairs import grid_of, reached_rows
-from ..cost.schedule import row_bytes
+from ..cost.schedule import keeps_sparse, row_bytes
 from ..errors import UsageError, check_integer, nearest
-from ..graph import Graph, check_is_graph
+from ..graph import Graph, check_is_graph, with_self_loops
 from ..partition import Partition
 from ..partition.checks import check_owner, count_parts
 from ..partition.metrics import exchange_metrics
-from .exchanges import LayerCounts, counts_of_all
-from .planned_graph import stays_sparse
-from .volume_report import LayerVolume, VolumeReport
+from .volume_report import LayerCounts, LayerVolume, VolumeReport
 
 if TYPE_CHECKING:
     import torch
 
     from ..spmm.dry.dry import DryRun
+    from ..spmm.dry.dry_operator import Setting
     from .epoch import FixedModel
 
 
@@ -201,3 +200,30 @@ def _left_N(graph: Graph, F: int) -> tuple[np.ndarray, np.ndarray]:
     x_N = np.diff(graph.X.indptr) if sp.issparse(graph.X) else np.full(graph.n_nodes, F)
     ones = sp.csr_array((np.ones(graph.nnz, np.int64), graph.A.indices, graph.A.indptr), shape=graph.A.shape)
     return x_N.astype(np.int64), np.minimum(ones @ x_N.astype(np.int64) + x_N, F)
+
+
+def stays_sparse(graph: Graph, A: sp.csr_array | None = None) -> bool:
+    """Return whether A X of sparse X is worth caching, as training decides it; A: default: with self-loops, as of gcn."""
+    A = with_self_loops(graph.A) if A is None else A
+    bound = int(np.bincount(A.indices, minlength=graph.n_nodes) @ np.diff(graph.X.indptr))
+    return keeps_sparse(bound, graph.X.nnz, A.nnz)
+
+
+def counts_of_all(
+    setting: Setting, masks: Sequence[np.ndarray], left_N: Sequence[np.ndarray], indptr: np.ndarray
+) -> dict[str, int]:
+    """Return the counts of all ranks together, without ghost rows: see Setting.
+
+    Args: masks   T_0 ... T_L, the rows of H that the layers of a pruned step read and give.
+          left_N  nonzeros of each row of sparse X, and of A X where it is cached, (N,); () of dense X.
+          indptr  of A, (N + 1,).
+    """
+    counts = {"g": 0, "x_ghost_nnz": 0, "edges": int(indptr[-1])}
+    for number, rows_N in enumerate(masks):
+        counts |= {f"T{number}": int(rows_N.sum()), f"g{number}": 0}
+        counts[f"edges{number}"] = int(np.diff(indptr)[rows_N].sum())
+    if setting.is_sparse:
+        counts |= {name: int(nnz_N.sum()) for name, nnz_N in zip(("x_nnz", "cached_nnz"), left_N)}
+        if setting.steps:
+            counts["step_nnz"] = int(left_N[setting.step_is_cached][masks[setting.step_is_cached]].sum())
+    return counts

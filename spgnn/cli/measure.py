@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -19,14 +18,15 @@ from .options import (
     config_options,
     integers,
     output_options,
-    words,
 )
 from .planned import Planned
 
 if TYPE_CHECKING:
     from ..analysis import VolumeReport
+    from ..cost.machines import Machine
     from ..graph import Graph
     from ..partition import Partition
+    from .planned import Way
 
 COLUMNS = {
     "ranks": "ranks", "k": "k", "method": "method", "scheme": "scheme", "replication": "c", "total_rows": "rows sent",
@@ -87,22 +87,23 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
     the part of the exchanges that overlaps with products. A wide terminal shows more columns.
     """
     from ..analysis import layer_table
+    from ..cost.machines import load_machine, this_host
 
     replications = integers("replication", config.replication)
     _check_grids(config, replications)  # before anything is read
     planned = Planned(graph, config, PAPER_WIDTHS if as_json or config.simulate else ())
     config = planned.config
-    predict, machine = _predictor(planned, config)
-    lines, report = [], None
-    for part, name, c in planned.on_ranks() if config.ranks else _partitions(planned, config, replications):
-        report, simulated = predict(part, name, c)
-        lines.append(report.to_dict() | _label_entropy(planned.graph, part) | simulated)
+    is_here = config.machine == MeasureConfig.machine and not config.simulate  # as a training chooses its scheme
+    machine, lines, report = this_host() if is_here else load_machine(config.machine), [], None
+    for way in planned.ways():
+        report, simulated = _predicted(planned, way, machine)
+        lines.append(report.to_dict() | _label_entropy(planned.graph, way[0]) | simulated)
         if as_json:
             write_json(lines[-1])
     if as_json:
         return
     write(folded(planned.title(graph)))
-    if machine is not None:
+    if config.simulate:
         write(f"simulated on {machine.name}, in milliseconds")
         _write(lines, SIMULATED, OMIT_SIMULATED)
         return
@@ -131,7 +132,7 @@ def _check_grids(config: MeasureConfig, replications: tuple[int, ...]) -> None:
 
     if config.k and config.ranks:
         raise UsageError(f"-k {config.k} are numbers of parts, --ranks {config.ranks} of ranks; omit one of them")
-    for k in () if config.ranks or (config.partition and not config.k) else _parts(config):
+    for k in () if config.ranks or (config.partition and not config.k) else integers("k", config.k or "4"):
         for c in replications:
             grid_of(k, c)
             _check_hosts(config.hosts, k * c)
@@ -144,45 +145,17 @@ def _check_hosts(hosts: int, ranks: int) -> None:
         raise UsageError(f"--hosts {hosts}; expected a divisor of the {ranks} ranks: each host has as many")
 
 
-def _parts(config: MeasureConfig) -> tuple[int, ...]:
-    return integers("k", config.k or "4")
-
-
-def _predictor(planned: Planned, config: MeasureConfig):
-    """Return the function (part, scheme, c) -> (VolumeReport, what was simulated), and the simulated machine or None."""
-    from ..cost.machines import load_machine, this_host
-
-    is_here = config.machine == MeasureConfig.machine and not config.simulate  # as training's choice is made
-    loaded = this_host() if is_here else load_machine(config.machine)
-
-    def predict(part: Partition, name: str, c: int) -> tuple[VolumeReport, dict]:
-        _check_hosts(config.hosts, part.k * c)
-        alone = config.simulate and not config.hosts
-        machine = loaded if alone else loaded.placed(-(-part.k * c // max(config.hosts, 1)))
-        scheme = planned.scheme(name, part, c, machine)
-        if not config.simulate:
-            return planned.report(part, scheme, c, machine.ranks_per_host), {}
-        line = planned.line(part, scheme, c, machine, from_parts=True)
-        names = ("ranks", "hosts", "epoch_s", "epoch_parts_s", "memory_mb")
-        return line.report, {"simulated": {"machine": machine.name} | {name: line.to_dict()[name] for name in names}}
-
-    return predict, loaded if config.simulate else None
-
-
-def _partitions(
-    planned: Planned, config: MeasureConfig, replications: tuple[int, ...]
-) -> Iterator[tuple[Partition, str, int]]:
-    """Yield the partition of --partition, merged into each k, or one for each (k, method), with each scheme and c."""
-    choices = [(scheme, c) for scheme in words("scheme", config.scheme) for c in replications]
-    if config.partition:
-        part = planned.load_part()
-        for k in _parts(config) if config.k else (part.k,):
-            merged = planned.merged_part(part, k, f"-k {k}")
-            yield from ((merged, scheme, c) for scheme, c in choices)
-        return
-    for k in _parts(config):
-        for method in words("method", config.method):
-            yield from ((planned.part(k, method, scheme), scheme, c) for scheme, c in choices)
+def _predicted(planned: Planned, way: Way, machine: Machine) -> tuple[VolumeReport, dict]:
+    """Return what an epoch sends, and with --simulate what it takes on a machine."""
+    config, (part, _, c) = planned.config, way
+    _check_hosts(config.hosts, part.k * c)
+    if config.hosts or not config.simulate:
+        machine = machine.placed(-(-part.k * c // max(config.hosts, 1)))
+    if not config.simulate:
+        return planned.report(way, machine), {}
+    line = planned.line(way, machine, from_parts=True)
+    names = ("ranks", "hosts", "epoch_s", "epoch_parts_s", "memory_mb")
+    return line.report, {"simulated": {"machine": machine.name} | {name: line.to_dict()[name] for name in names}}
 
 
 def _label_entropy(graph: Graph, part: Partition) -> dict:

@@ -62,10 +62,8 @@ def plan(graph: str, config: PlanConfig, as_json: bool) -> None:
     machine, device_bytes = _machine(config), _device_bytes(config)
     planned = Planned(graph, config)
     options = {"from_parts": bool(planned.config.partition), "device_bytes": device_bytes}
-    ways = list(planned.on_ranks(machine))
-    lines = [
-        planned.line(part, planned.scheme(name, part, c, machine), c, machine, **options) for part, name, c in ways
-    ]
+    ways = list(planned.ways(machine))
+    lines = [planned.line(way, machine, **options) for way in ways]
     taken = [line for line, way in zip(lines, ways) if planned.is_taken(way, ways, machine)]
     best = fastest(taken) or fastest(lines)
     if as_json:

@@ -10,10 +10,6 @@ import torch
 from ..analysis.training_memory import RankMemory, device_memory
 from ..config import TrainConfig
 from ..errors import ResourceError, SpgnnError, UsageError
-from ..spmm.dry.dry import dry_run
-from ..spmm.dry.dry_operator import setting_of
-from ..spmm.operator.dist_spmm import DistSpMM
-from ..spmm.operator.features import SparseRows
 from ..training.steps.captured import check_ranks
 from ..training.trainer import Trainer
 
@@ -67,25 +63,9 @@ def refusal(trainer: Trainer, rank: int, device: str, free: int, total: int) -> 
 
 def device_need(trainer: Trainer) -> RankMemory | None:
     """Return the predicted memory of this rank on its device; None if the model cannot run without data."""
-    X, rows = trainer.dgraph.X, trainer.steps.rows
-    A = rows.operators[0]  # of the first layer: it has A X
-    step = rows.A if rows.is_pruned else None
+    rows = trainer.steps.rows
+    own = rows.operators[0].A_oo
     try:
-        run = dry_run(trainer.model, setting_of(A, X, step), shared=(trainer.dgraph,))
+        return device_memory(rows.own_run(), n_ranks=trainer.comm.size, is_symmetric=own.transposed() is own)
     except SpgnnError:
         return None
-    counts = run.setting.counts | _nonzeros(A)
-    for number, layer in enumerate(() if step is None else step.layers, start=1):
-        counts |= _nonzeros(layer, str(number))
-    if isinstance(A.kept, SparseRows):
-        counts["kept_nnz"] = A.kept.csr.nnz
-    is_symmetric = A.A_oo.transposed() is A.A_oo
-    return device_memory(run.on(counts), n_ranks=trainer.comm.size, is_symmetric=is_symmetric)
-
-
-def _nonzeros(A: DistSpMM, suffix: str = "") -> dict[str, int]:
-    """Return the nonzeros of the blocks of an operator, and the rows that its stages read."""
-    ghost_nnz, g = sum(stage.A.nnz for stage in A.stages), sum(stage.plan.g for stage in A.stages)
-    moved = sum(stage.plan.moved_nnz for stage in A.stages)
-    counts = {"own_nnz": A.A_oo.nnz, "ghost_nnz": ghost_nnz, "sender_nnz": moved, "g": g, "edges": A.nnz}
-    return {name + suffix: count for name, count in counts.items()}

@@ -13,11 +13,9 @@ from dataclasses import replace
 import numpy as np
 import scipy.sparse as sp
 
-from ..analysis.choices import saves_by_pruning
 from ..analysis.epoch import FixedModel, epoch_setting, without_values
-from ..analysis.plan import Choice
-from ..analysis.planned_graph import PlannedGraph
-from ..analysis.ranks import PlannedRanks
+from ..analysis.plan import PlannedRanks
+from ..analysis.planned import PlannedGraph, PlannedTraining
 from ..analysis.training_memory import RankMemory, gigabytes, part_memory, rank_memory
 from ..config import Distribution, TrainConfig
 from ..config.names import ITEMSIZE
@@ -78,13 +76,10 @@ class PredictedTraining:
         config = self.config = prepared.config
         self.planned = PlannedGraph(graph, "auto", 0, prepared.how.operator, config.split, config.seed)
         self.part = partition_of(graph, np.zeros(graph.n_nodes, np.int32), 1)
-        layers = _model(graph, config)
-        choice = Choice(layers=layers, itemsize=ITEMSIZE[config.dtype], order=config.order, keep=config.keep)
-        measured = lambda prune: replace(choice, prune=prune).measured(self.planned, self.part, "columns", 1)
-        whole, prune = measured(False), config.prune
-        if prune == "auto" and not saves_by_pruning(self.planned, layers, whole, config.eval_every):
-            prune = "never"
-        self.reports = ([] if prune == "always" else [whole]) + ([] if prune == "never" else [measured(True)])
+        training = PlannedTraining(self.planned, _model(graph, config), config)
+        steps = {"never": (False,), "always": (True,), "auto": (False, True)}[config.prune]
+        steps = steps if training.is_pruned(self.part, 1) else (False,)
+        self.reports = [training.report(self.part, "columns", 1, is_pruned=is_pruned) for is_pruned in steps]
 
     def memory(self, hidden: int, parts: int) -> RankMemory:
         """Return the least that a rank needs, with steps of all rows or of those that are pruned."""

@@ -1,14 +1,16 @@
 """Predicted choices are made from the same counts as those of a training."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
 from spgnn import distribute, load_graph, part_graph
-from spgnn.analysis import choices, measure
+from spgnn.analysis import planned as planning
 from spgnn.analysis.epoch import gcn_of
-from spgnn.analysis.planned_graph import PlannedGraph, train_nodes
-from spgnn.config import TrainConfig
+from spgnn.analysis.planned import PlannedGraph, PlannedTraining, train_nodes
+from spgnn.config import PlanConfig, TrainConfig
 from spgnn.cost.choose import choose_scheme
 from spgnn.cost.machines import this_host
 from spgnn.dist import run_threads
@@ -33,11 +35,12 @@ def test_the_counts_of_auto_are_those_that_ranks_gather(P, c, operator, hosts, e
         return lambda counts, *of: found.setdefault(name, counts) and choose_scheme(counts, *of)
 
     monkeypatch.setattr(choice, "choose_scheme", recorded("trained"))
-    monkeypatch.setattr(choices, "choose_scheme", recorded("predicted"))
+    monkeypatch.setattr(planning, "choose_scheme", recorded("predicted"))
     graph = GRAPH.with_edges(edges)
     part, machine = part_graph(graph, P // c, "random"), this_host().placed(P // max(hosts, 1))
     body = lambda comm: distribute(graph, comm, part, replication=c, operator=operator, hosts=hosts).scheme
-    scheme = choices.predict_scheme(PlannedGraph(graph, edges, operator=operator), part, c, machine)
+    planned = PlannedGraph(graph, edges, operator=operator)
+    scheme = PlannedTraining(planned, None, PlanConfig()).scheme(part, c, machine)
     assert run_threads(P, body) == [scheme] * P
     assert found["trained"].keys() == found["predicted"].keys() and ("two_tier_PP" in found["trained"]) == (hosts > 1)
     for name in found["trained"]:
@@ -63,7 +66,7 @@ def test_the_work_of_pruning_is_that_which_ranks_count(spec, P, c, operator, opt
 
     monkeypatch.setattr(step_rows, "choose_pruning", recorded("trained"))
     monkeypatch.setattr(
-        choices, "choose_pruning", lambda full, less, *of: [found.setdefault("predicted", (full, less))]
+        planning, "choose_pruning", lambda full, less, *of: [found.setdefault("predicted", (full, less))]
     )
     graph = load_graph(spec)
     part, widths = part_graph(graph, P // c, "block"), (graph.n_features, 6, graph.n_classes)
@@ -74,10 +77,11 @@ def test_the_work_of_pruning_is_that_which_ranks_count(spec, P, c, operator, opt
         Trainer(Stack(GCN(*widths[:2], act="relu"), GCN(*widths[1:])), dgraph, TrainConfig(prune="auto"))
 
     run_threads(P, body)
-    planned = PlannedGraph(graph, operator=operator)
-    sparse = {"sparse_input": True, "keep_sparse": planned.keeps_sparse} if planned.has_sparse_input else {}
-    report = measure(planned.graph, part, "columns", widths, c, **sparse, **options)
-    choices.saves_by_pruning(planned, gcn_of(widths), report, eval_every=1)
+    names = ("dtype", "wire", "wire_gradients", "order", "keep")
+    config = SimpleNamespace(
+        **{name: getattr(PlanConfig(), name) for name in names} | options, prune="auto", eval_every=1
+    )
+    PlannedTraining(PlannedGraph(graph, operator=operator), gcn_of(widths), config).is_pruned(part, c)
     assert found["predicted"] == found["trained"][-1]
 
 

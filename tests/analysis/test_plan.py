@@ -1,6 +1,7 @@
-"""plan_line: a partition, a model and a machine become bytes, seconds and memory of every rank."""
+"""predict: a partition, a model and a machine become bytes, seconds and memory of every rank."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,9 +9,9 @@ import scipy.sparse as sp
 
 from spgnn.analysis import measure
 from spgnn.analysis.epoch import gcn_of, without_values
-from spgnn.analysis.plan import Choice, fastest, plan_line, ranks_that_fit
-from spgnn.analysis.planned_graph import PlannedGraph
-from spgnn.analysis.ranks import PlannedRanks
+from spgnn.analysis.plan import PlannedRanks, Prediction, fastest, predict, ranks_that_fit
+from spgnn.analysis.planned import PlannedGraph, PlannedTraining
+from spgnn.config import PlanConfig
 from spgnn.cost import pairs
 from spgnn.cost.machines import load_machine
 from spgnn.cost.seconds import edge_price
@@ -31,21 +32,23 @@ def stored(n=400, f=20, classes=5, sparse=False) -> Graph:
     return graph_from_coo(rng.integers(0, n, 5 * n), rng.integers(0, n, 5 * n), n, X=X, y=rng.integers(0, classes, n))
 
 
-def line(k=4, scheme="columns", c=1, machine=MACHINE, planned=None, **model):
-    planned = planned or PlannedGraph(stored())
-    part = part_graph(planned.graph, k, "block")
-    return plan_line(planned, part, scheme, c, model_of(**model), machine)
+def line(k=4, scheme="columns", c=1, machine=MACHINE, planned=None, **options) -> Prediction:
+    training = training_of(planned, **options)
+    return predict(training, part_graph(training.planned.graph, k, "block"), scheme, c, machine)
 
 
-def model_of(widths=(20, 16, 5), dropout=0.0, input_dropout=True, **options) -> Choice:
-    return Choice(layers=gcn_of(widths, dropout, input_dropout), **options)
+def training_of(planned=None, dropout=0.0, **options) -> PlannedTraining:
+    """A training of 20 -> 16 -> 5 columns; options: what it reads of a config."""
+    names = ("dtype", "wire", "wire_gradients", "order", "keep", "overlap", "prune", "eval_every")
+    config = SimpleNamespace(**{name: getattr(PlanConfig(), name) for name in names} | options)
+    return PlannedTraining(planned or PlannedGraph(stored()), gcn_of((20, 16, 5), dropout), config)
 
 
 def test_the_bytes_are_those_that_measure_predicts():
     planned = PlannedGraph(stored())
     part = part_graph(planned.graph, 4, "block")
     for scheme, c in (("broadcast", 1), ("columns", 2), ("cover", 1)):
-        found = plan_line(planned, part, scheme, c, model_of(), MACHINE)
+        found = predict(training_of(planned), part, scheme, c, MACHINE)
         assert found.report.bytes_per_epoch == measure(planned.graph, part, scheme, (20, 16, 5), c).bytes_per_epoch
         assert found.ranks == 4 * c
 
@@ -75,8 +78,8 @@ def test_replicated_rows_are_held_and_multiplied_c_times():
 @pytest.mark.parametrize("scheme, c", [("columns", 1), ("cover", 2), ("broadcast", 2)])
 def test_every_nonzero_is_multiplied_once_and_each_self_loop_where_the_own_block_is(scheme, c):
     planned = PlannedGraph(stored())
-    part, model = part_graph(planned.graph, 4, "block"), model_of()
-    report = model.measured(planned, part, scheme, c)
+    part = part_graph(planned.graph, 4, "block")
+    report = training_of(planned).report(part, scheme, c)
     ranks = PlannedRanks(planned, part, report)
     work = ranks.nonzeros
     assert work.total_P.sum() == planned.graph.nnz + 400
@@ -125,18 +128,17 @@ def test_more_ranks_fit_until_what_every_rank_needs_is_too_much():
 def test_parts_on_disk_spare_rank_0_the_whole_graph():
     planned = PlannedGraph(stored(50_000))
     part = part_graph(planned.graph, 4, "block")
-    model = model_of()
-    reads, parts = (plan_line(planned, part, "columns", 1, model, MACHINE, from_parts=p) for p in (False, True))
+    reads, parts = (predict(training_of(planned), part, "columns", 1, MACHINE, from_parts=p) for p in (False, True))
     assert reads.rank == 0 and parts.memory.loading == 0
     assert parts.memory.peak < reads.memory.peak
 
 
 def test_pruning_needs_training_nodes():
     with pytest.raises(GraphError, match="no split and no labels"):
-        line(prune=True, planned=PlannedGraph(replace(stored(), y=None)))
+        line(prune="always", planned=PlannedGraph(replace(stored(), y=None)))
     split = np.where(np.arange(400) < 4, 0, 2).astype(np.int8)
     pruned = PlannedGraph(replace(stored(), split=split))
-    few, all_ = (line(planned=pruned, prune=p) for p in (True, False))
+    few, all_ = (line(planned=pruned, prune=p) for p in ("always", "never"))
     assert few.epoch.gemm < all_.epoch.gemm and few.report.bytes_per_epoch < all_.report.bytes_per_epoch
 
 
@@ -144,7 +146,7 @@ def test_pruning_needs_training_nodes():
 def test_an_evaluation_is_of_all_rows_and_without_dropout_whatever_the_step_is(sparse):
     few = np.where(np.arange(400) < 4, 0, 2).astype(np.int8)
     planned = PlannedGraph(replace(stored(sparse=sparse), split=few))
-    plain, pruned, dropped = (line(planned=planned, **step) for step in ({}, {"prune": True}, {"dropout": 0.5}))
+    plain, pruned, dropped = (line(planned=planned, **step) for step in ({}, {"prune": "always"}, {"dropout": 0.5}))
     assert plain.evaluation_s == pruned.evaluation_s == dropped.evaluation_s
     assert pruned.epoch.spmm < plain.epoch.spmm < dropped.epoch.spmm
 
@@ -153,7 +155,7 @@ def test_a_pruned_step_multiplies_its_share_of_sparse_features():
     few = np.where(np.arange(400) < 4, 0, 2).astype(np.int8)
     planned = PlannedGraph(replace(stored(sparse=True), split=few))
     part = part_graph(planned.graph, 4, "block")
-    step, whole = (model_of(prune=prune).measured(planned, part, "columns", 1) for prune in (True, False))
+    step, whole = (training_of(planned).report(part, "columns", 1, is_pruned=pruned) for pruned in (True, False))
     first, all_ = (PlannedRanks(planned, part, of).layers("forward")[0].dense[0][2].sum() for of in (step, whole))
     assert first == pytest.approx(all_ * step.layers[0].rows / 400) and step.layers[0].rows < 400
 
@@ -169,10 +171,10 @@ FAMILIES = {
 @pytest.mark.parametrize("k", [1, 4])
 def test_attention_and_maximum_take_several_sparse_products_of_their_width(kind, k):
     """Layer 1 reads cached ghost rows of X, 20 columns, and goes over the nonzeros with the 8 that it makes of them."""
-    model = Choice(layers=without_values(lambda: Stack(FAMILIES[kind](20, 8), FAMILIES[kind](8, 6))))
+    layers = without_values(lambda: Stack(FAMILIES[kind](20, 8), FAMILIES[kind](8, 6)))
     planned = PlannedGraph(stored(), operator="loops")
     part = part_graph(planned.graph, k, "block")
-    report = model.measured(planned, part, "columns", 1)
+    report = PlannedTraining(planned, layers, PlanConfig()).report(part, "columns", 1)
     ranks = PlannedRanks(planned, part, report)
     work, works = ranks.nonzeros, ranks.layers("forward", "backward")
     heads = 2 if kind == "attend" else 1
@@ -194,8 +196,8 @@ def test_lines_of_one_partition_count_its_blocks_once(monkeypatch):
     counted = pairs.cover_tables
     monkeypatch.setattr(pairs, "cover_tables", lambda *args: made.append(1) or counted(*args))
     for c in (1, 2):
-        for itemsize in (4, 8):
-            plan_line(planned, part, "cover", c, model_of(itemsize=itemsize), MACHINE)
+        for dtype in ("float32", "float64"):
+            predict(training_of(planned, dtype=dtype), part, "cover", c, MACHINE)
     assert len(made) == 1
     A = planned.graph.A[::-1]  # another matrix has other tables
     assert part.measured(A) == metrics(A, part.owner_N, 4) != part.metrics

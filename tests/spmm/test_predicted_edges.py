@@ -10,8 +10,8 @@ from worlds import parallel
 
 from spgnn.analysis import measure
 from spgnn.analysis.epoch import FixedModel
-from spgnn.analysis.planned_graph import PlannedGraph
-from spgnn.analysis.ranks import PlannedRanks
+from spgnn.analysis.plan import PlannedRanks
+from spgnn.analysis.planned import PlannedGraph
 from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute

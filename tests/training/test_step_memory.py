@@ -16,8 +16,8 @@ from spgnn.layers import GCN, MLP, Stack
 from spgnn.spmm.dry.dry_operator import setting_of
 from spgnn.spmm.operator.pruning import needed_rows
 from spgnn.training import Trainer
-from spgnn.training.steps import step_memory as module
-from spgnn.training.steps.step_memory import pruned_setting, tightest
+from spgnn.training.steps import step_rows as module
+from spgnn.training.steps.step_rows import pruned_setting, tightest
 
 GB = 10**9
 

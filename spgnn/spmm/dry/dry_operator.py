@@ -46,9 +46,9 @@ class Setting:
     has_gradient   X requires a gradient; is_multilabel: of the loss.
     counts         {name: number of rows or nonzeros}, where they are known: n, s, g, f of the operator; T0 ... TL
                    rows that the layers of a pruned step read and give, s1, g1, f1 ... of its layers; edges,
-                   edges1 ... nonzeros of A on this rank; x_nnz, cached_nnz,
-                   step_nnz, x_ghost_nnz of sparse X, A X, their rows that a pruned step reads and ghost rows of X;
-                   power 2 ... of A^2 X; n_train rows of a multi-label loss.
+                   edges1 ... nonzeros of A on this rank, own_nnz, ghost_nnz and sender_nnz of its blocks; x_nnz,
+                   cached_nnz, step_nnz, x_ghost_nnz of sparse X, A X, their rows that a pruned step reads and ghost
+                   rows of X; kept_nnz of A X where it is held; power 2 ... of A^2 X; n_train rows of a multi-label loss.
     """
 
     features: int
@@ -85,6 +85,7 @@ def setting_of(A: DistSpMM, X: torch.Tensor | SparseRows, step=None, n_train: in
         powers = [j for name, j in made if name == A.name and j > 1]
         read = None if step is None else step.X if first is None else first
         left = {"x_nnz": X, "cached_nnz": A.kept, "step_nnz": read} | {f"power {j}": made[A.name, j] for j in powers}
+        left["kept_nnz"] = A.kept
         counts |= {name: S.csr.nnz for name, S in left.items() if S is not None}
         counts["x_ghost_nnz"] = X.csr.nnz * A.g // max(A.m, 1)
     if n_train is not None:
@@ -114,11 +115,12 @@ def setting_of(A: DistSpMM, X: torch.Tensor | SparseRows, step=None, n_train: in
 
 
 def exchanged_rows(A: DistSpMM, suffix: str = "") -> dict[str, int]:
-    """Return the rows that an operator sends, reads and has in flight, and its nonzeros."""
+    """Return the rows that an operator sends, reads and has in flight, and its nonzeros, in all and by block."""
     plans = [stage.plan for stage in A.stages]
     read = [plan.g for plan in plans]
     rows = {"s": sum(plan.sent_rows for plan in plans), "g": A.g if A.stages else 0, "f": flying(read)}
-    rows["edges"] = A.nnz
+    rows |= {"edges": A.nnz, "own_nnz": A.A_oo.nnz, "ghost_nnz": sum(stage.A.nnz for stage in A.stages)}
+    rows["sender_nnz"] = sum(plan.moved_nnz for plan in plans)
     return {name + suffix: count for name, count in rows.items()}
 
 

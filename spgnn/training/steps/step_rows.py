@@ -5,22 +5,31 @@ Shapes: n own rows, L layers, F and C widths of a layer.
 
 from __future__ import annotations
 
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 import torch
 
+from ...analysis.training_memory import epoch_parts
 from ...config import TrainConfig
-from ...cost.choose import choose_pruning
+from ...cost.choose import HostMemory, choose_pruning
 from ...cost.memory import MEMORY_SHARE
+from ...dist import Communicator
 from ...distgraph import DistGraph
 from ...errors import SpgnnError, UsageError
 from ...layers.hops import pruned_hops
 from ...layers.stack import norms_of
+from ...machine import free_address_bytes, host_id, memory_bytes, rss_bytes
 from ...spmm.dry.dry import DryRun, dry_run
 from ...spmm.dry.dry_operator import Setting, setting_of
 from ...spmm.operator.counts import sent_bytes
+from ...spmm.operator.dist_spmm import DistSpMM
+from ...spmm.operator.features import SparseRows
 from ...spmm.operator.pruning import PrunedSpMM, needed_rows
 from .cached_products import make_cached_products
-from .step_memory import pruned_setting, step_memory
 
 
 class StepRows:
@@ -75,7 +84,7 @@ class StepRows:
             self.why = why
             return
         if is_auto and dgraph.A.device.type == "cpu":
-            memory = step_memory(dgraph, self.operators[0], self.run, run, masks)
+            memory = step_memory(dgraph.comm, run, self.run)
             if not memory.fits:
                 self.why = (
                     f"all rows: with pruned steps a host would need {memory.pruned / 1e9:.1f} GB, "
@@ -119,7 +128,11 @@ class StepRows:
     @property
     def step_run(self) -> DryRun | None:
         """The dry run with the rows that a step computes. Collective where `run` is."""
-        return self._made(self._setting(self.A)) if self.is_pruned else self.run
+        return self.own_run() if self.is_pruned else self.run
+
+    def own_run(self) -> DryRun:
+        """Return the dry run of a step on this rank alone. Raises: see dry_run."""
+        return self._made(self._setting(self.A if self.is_pruned else None))
 
     def layer(self, number: int):
         """Return the operator of a layer, which may compute some rows only."""
@@ -182,3 +195,55 @@ class StepRows:
             total += int(lengths_n[masks[product.layer]].sum()) * product.width
         self.dgraph.comm.all_reduce(total)
         return float(total[0])
+
+
+def pruned_setting(
+    run: DryRun, A: DistSpMM, X: torch.Tensor | SparseRows, masks: list[np.ndarray], hops: Sequence[int]
+) -> Setting:
+    """Return the setting of pruned steps before their operators are made; at most as many rows are sent as without.
+
+    Args: run  of all rows; A: operator of the first layer, which has A X; masks: of needed_rows.
+    """
+    full, is_cached = run.setting, run.layer(1).is_cached
+    counts = full.counts | {f"T{number}": int(mask.sum()) for number, mask in enumerate(masks)}
+    own_n, ghost_n = (np.diff(block.indptr) for block in (A.blocks.A_oo, A.blocks.A_og))
+    for number, mask in enumerate(masks[1:], start=1):
+        counts |= {f"{name}{number}": full.counts[name] for name in ("s", "g", "f", "edges", "sender_nnz")}
+        counts |= {f"own_nnz{number}": int(own_n[mask].sum()), f"ghost_nnz{number}": int(ghost_n[mask].sum())}
+    if is_cached:
+        counts["T0"] = full.counts["n"]
+    left, read_n = (A.kept, masks[1]) if is_cached else (X, masks[0])
+    if isinstance(left, SparseRows):
+        counts["step_nnz"] = int(np.diff(left.csr.indptr)[read_n].sum())
+    return replace(full, steps=tuple(hops), step_is_cached=is_cached, counts=counts)
+
+
+def step_memory(comm: Communicator, pruned: DryRun, full: DryRun) -> HostMemory:
+    """Return what the hosts need and have; the same on all ranks. Collective.
+
+    What processes hold now is measured; what steps and evaluations add is predicted.
+    """
+    added = [sum(epoch_parts(run).values()) for run in (pruned, full)]
+    mine = [host_id(), os.getpid(), rss_bytes(), memory_bytes(), free_address_bytes(), *added]
+    return tightest(comm.all_gather_json(mine))
+
+
+def tightest(ranks: list[list]) -> HostMemory:
+    """Return the memory of the host, or of the process with a limit, that has least left.
+
+    Args: ranks  host, process, bytes that it holds, bytes of the host, bytes that the process may map (None: any) and
+                 what steps add, pruned and of all rows; of each rank.
+    """
+    held, host_bytes, pruned, full = {}, {}, Counter(), Counter()
+    for host, process, rss, memory, _, with_pruned, with_full in ranks:
+        held[host, process], host_bytes[host] = rss, memory
+        pruned[host] += with_pruned
+        full[host] += with_full
+    for (host, _), rss in held.items():
+        pruned[host] += rss
+        full[host] += rss
+    found = [HostMemory(pruned[host], full[host], memory) for host, memory in host_bytes.items()]
+    for _, _, rss, _, free, with_pruned, with_full in ranks:
+        if free is not None:
+            found.append(HostMemory(rss + with_pruned, rss + with_full, rss + free))
+    return min(found, key=lambda of: of.left)

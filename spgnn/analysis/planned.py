@@ -1,0 +1,188 @@
+"""A training before it runs: the graph that it reads, the nodes that it trains on, and what it chooses by itself.
+
+Shapes: N nodes, k parts, P = k c ranks. Imports no communicator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..config import MeasureConfig, PlanConfig, TrainConfig
+from ..config.names import ITEMSIZE, SCHEMES
+from ..cost.choose import choose_pruning, choose_scheme
+from ..cost.machines import Machine
+from ..cost.memory import array_bytes, csr_bytes
+from ..cost.pairs import count_pairs, grid_of, on_ranks, reached_rows
+from ..errors import GraphError
+from ..graph import WITH_LOOPS, Graph, given_split, labelled, random_split, with_self_loops
+from ..partition import Partition
+from .volume_report import VolumeReport
+from .volumes import counts_of_all, measure, stays_sparse
+
+if TYPE_CHECKING:
+    from ..spmm.dry.dry import DryRun
+    from .epoch import FixedModel
+
+
+class PlannedGraph:
+    """A graph and what the plan asks of it, each found once.
+
+    Args: stored       as it was read; edges how it is used.
+          n_features   of the dense float32 X that a training reads where the graph has none.
+          operator     of the adjacency matrix, see `normalise`.
+          split, seed  which nodes train, see `train_nodes`.
+    """
+
+    def __init__(
+        self,
+        stored: Graph,
+        edges: str = "auto",
+        n_features: int = 0,
+        operator: str = "gcn",
+        split: str = "auto",
+        seed: int = 0,
+    ):
+        self.graph = stored.with_edges(edges)
+        self.operator, self.split, self.seed = operator, split, seed
+        self.is_symmetric = self.graph.is_both_ways
+        A, X = self.graph.A, self.graph.X
+        x_bytes = 4 * stored.n_nodes * n_features if X is None else array_bytes(X)
+        if sp.issparse(X):
+            x_bytes = csr_bytes(X.nnz, len(X.indptr), 4)
+        self.read = {  # what rank 0 reads
+            "nodes": stored.n_nodes,
+            "stored_nnz": stored.nnz,
+            "nnz": A.nnz,
+            "x_bytes": x_bytes,
+            "y_bytes": array_bytes(stored.y),
+            "is_symmetrised": A is not stored.A,
+        }
+
+    @property
+    def has_sparse_input(self) -> bool:
+        return sp.issparse(self.graph.X)
+
+    @cached_property
+    def pattern(self) -> sp.csr_array:
+        """The nonzeros that layers multiply with: A, with the self-loops of the operator."""
+        return with_self_loops(self.graph.A) if self.operator in WITH_LOOPS else self.graph.A
+
+    @cached_property
+    def keeps_sparse(self) -> bool:
+        """A X of sparse X is worth keeping, as distribute decides it."""
+        return stays_sparse(self.graph, self.pattern)
+
+    @cached_property
+    def left_N(self) -> tuple[np.ndarray, ...]:
+        """Nonzeros of each row of X, and of A X where it is kept, (N,) int64."""
+        X = self.graph.X
+        x_N = np.diff(X.indptr).astype(np.int64)
+        if not self.keeps_sparse:
+            return (x_N,)
+        ones = lambda M: sp.csr_array((np.ones(M.nnz, np.float32), M.indices, M.indptr), shape=M.shape)
+        return x_N, np.diff((ones(self.pattern) @ ones(X)).indptr).astype(np.int64)
+
+    @cached_property
+    def train_N(self) -> np.ndarray:
+        """The nodes whose labels are trained on, (N,) bool."""
+        return train_nodes(self.graph, self.split, self.seed)
+
+
+def train_nodes(graph: Graph, split: str, seed: int) -> np.ndarray:
+    """Return the nodes whose labels are trained on, (N,) bool, as `spgnn train --split SPLIT --seed SEED` has them.
+
+    Raises: GraphError for a graph without labels, or without the split that is named; UsageError for another name.
+    """
+    split_N = given_split(graph.name, graph.split, split)
+    if split_N is None and graph.y is None:
+        raise GraphError(f"{graph.name} has no split and no labels, and row pruning needs training nodes; omit --prune")
+    if split_N is None:
+        split_N = random_split(graph.y, seed)
+    return split_N == 0 if graph.y is None else (split_N == 0) & labelled(graph.y)
+
+
+class PlannedTraining:
+    """A training on the parts of a graph: what an epoch sends, and the choices that the training makes by itself.
+
+    Args: planned  its graph; layers: its model, None: rows alone are predicted.
+          config   options of the training, or of a command that predicts it.
+    """
+
+    def __init__(
+        self, planned: PlannedGraph, layers: FixedModel | None, config: MeasureConfig | PlanConfig | TrainConfig
+    ):
+        self.planned, self.layers, self.config = planned, layers, config
+        self.itemsize = ITEMSIZE[config.dtype]
+        self._is_pruned: dict[int, bool] = {}
+
+    def report(
+        self, part: Partition, scheme: str, c: int, ranks_per_host: int = 0, is_pruned: bool = False
+    ) -> VolumeReport:
+        """Return what an epoch sends; is_pruned: its steps compute only the rows that reach a training node."""
+        planned, options = self.planned, {}
+        if self.layers is not None:
+            options = {name: getattr(self.config, name) for name in ("order", "keep", "wire", "wire_gradients")}
+            options |= {"sparse_input": True, "keep_sparse": planned.keeps_sparse} if planned.has_sparse_input else {}
+        train_N = planned.train_N if is_pruned else None
+        grid = grid_of(part.k, c, ranks_per_host)
+        return measure(
+            planned.graph, part, scheme, (), grid, self.itemsize, model=self.layers, train_N=train_N, **options
+        )
+
+    def scheme(self, part: Partition, c: int, machine: Machine, names: Sequence[str] = SCHEMES) -> str:
+        """Return the scheme that --scheme auto takes on a machine as its ranks are placed, of these names."""
+        grid, A = grid_of(part.k, c, machine.ranks_per_host), self.planned.graph.A
+        if grid.size == 1 or len(names) == 1:
+            return "columns" if len(names) > 1 else names[0]
+        loops_N = np.diff(self.planned.pattern.indptr) - np.diff(A.indptr)
+        loops_k = np.bincount(part.owner_N, weights=loops_N, minlength=part.k).astype(np.int64)
+        columns = count_pairs(A, part, grid, "columns")
+        multiplied = columns.with_loops(loops_k)
+        counts = {"own_nnz": multiplied.own_P, "ghost_nnz": multiplied.ghost_P, "n": np.repeat(part.sizes_k, c)}
+        if "columns" in names:
+            counts["columns_PP"] = columns.rows_PP
+        if "cover" in names:
+            cover = count_pairs(A, part, grid, "cover")
+            counts |= {"cover_PP": cover.rows_PP, "moved_PP": on_ranks(cover.moved_kk, grid)}
+        if "two-tier" in names and grid.is_tiered:
+            tiers = count_pairs(A, part, grid, "two-tier")
+            counts |= {"two_tier_PP": tiers.rows_PP, "two_tier_moved_PP": tiers.moved_kk}
+        return choose_scheme(counts, machine, self.itemsize)[0]
+
+    def is_pruned(self, part: Partition, c: int) -> bool:
+        """Return whether steps prune rows, if memory takes it. That depends on the replication alone, and is decided once."""
+        config, planned = self.config, self.planned
+        if config.prune != "auto" or planned.graph.y is None or self.layers is None:
+            return config.prune == "always"
+        if c not in self._is_pruned:
+            report = self.report(part, "columns", c)
+            self._is_pruned[c] = self._saves(report.run, self.layers, c)
+        return self._is_pruned[c]
+
+    def _saves(self, run: DryRun, layers: FixedModel, c: int) -> bool:
+        """Return whether pruned steps save work; run: of steps of all rows."""
+        if layers.why_whole(run.setting):
+            return False
+        planned = self.planned
+        masks = reached_rows(planned.graph.A, planned.train_N, layers.hops)
+        whole = [np.ones_like(planned.train_N)] * len(masks)
+        full, less = self._work(run, whole, c), self._work(layers.run(run.setting, True), masks, c)
+        return choose_pruning(full, less, self.config.eval_every, layers.model.is_random)[0]
+
+    def _work(self, run: DryRun, masks: Sequence[np.ndarray], c: int) -> int:
+        """Return the multiply-adds of a forward pass on all ranks; c ranks multiply the same rows with weights.
+
+        Args: masks  T_0 ... T_L, the rows of H that layers read and give, (N,) bool each.
+        """
+        planned = self.planned
+        left_N = planned.left_N if run.setting.is_sparse else ()
+        counts = counts_of_all(run.setting, masks if run.setting.steps else (), left_N, planned.pattern.indptr)
+        forward = run.on({"n": len(masks[0])} | counts).passes("forward")
+        lengths_N = np.diff(planned.pattern.indptr)
+        nnz = [int(lengths_N[out_N].sum()) for out_N in masks]
+        return c * forward.multiply_adds + sum(nnz[of.layer or 0] * of.width for of in forward.multiplied)

@@ -44,7 +44,7 @@ def test_hops_give_every_part_a_halo_and_check_reads_all_of_it(edges, tmp_path, 
     code, text, err = run(capsys, "check", out, "--json")
     assert (
         code == 0
-        and {"format": "partition", "version": 3, "k": 3, "nodes": 50, "hops": 2}.items() <= json.loads(text).items()
+        and {"format": "partition", "version": 4, "k": 3, "nodes": 50, "hops": 2}.items() <= json.loads(text).items()
     )
     sums = np.load(out / "part-00001" / "halo_sums.npy")
     np.save(out / "part-00001" / "halo_sums.npy", sums + 1)

@@ -5,13 +5,9 @@ Files of layers are imported when a name of theirs is first used.
 
 from importlib import import_module
 
-_HOME = {
-    "ACTIVATIONS": "layer", "Layer": "layer", "Stack": "stack", "GCN": "gcn", "SAGE": "sage", "GAT": "gat",
-    "GIN": "gin", "MixHop": "mixhop", "SGC": "propagation", "APPNP": "propagation", "GCNII": "propagation",
-    "NGNN": "ngnn", "MLP": "mlp", "EdgeEncoder": "edge_mlp", "EdgeDecoder": "edge_mlp", "EdgeMLP": "edge_mlp",
-    "GINE": "edge_layers", "NNConv": "edge_layers", "Transformer": "edge_layers", "PNA": "edge_layers",
-    "GatedGCN": "edge_layers", "family": "registry",
-}  # fmt: skip
+from .registry import CLASSES
+
+_HOME = CLASSES | {"ACTIVATIONS": "layer", "Layer": "layer", "Stack": "stack", "family": "registry"}
 __all__ = [*_HOME]
 
 

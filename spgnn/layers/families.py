@@ -11,16 +11,10 @@ from functools import partial
 
 from torch import nn
 
-from .edge_layers import GINE, PNA, GatedGCN, Transformer
-from .edge_mlp import EdgeEncoder, EdgeMLP
-from .gat import GAT
-from .gcn import GCN
-from .gin import GIN
-from .mixhop import MixHop
-from .mlp import MLP
-from .ngnn import NGNN
-from .propagation import APPNP, GCNII, SGC
-from .sage import SAGE
+from .convolutions import GAT, GCN, GIN, SAGE
+from .dense import MLP, NGNN
+from .edge_layers import GINE, PNA, EdgeEncoder, EdgeMLP, GatedGCN, Transformer
+from .propagation import APPNP, GCNII, SGC, MixHop
 from .stack import JOINED_WIDTH, Stack
 
 

@@ -45,12 +45,14 @@ def _built_in(name: str, *options: str, reads_edges: bool = False) -> Family:
     return Family(options, make, reads_edges)
 
 
-# Layers that a ModelSpec may list: class -> file.
-CLASSES = {name: name.lower() for name in ("GCN", "SAGE", "GAT", "GIN", "MLP", "MixHop", "NGNN")} | dict.fromkeys(
-    ("SGC", "APPNP", "GCNII"), "propagation"
-)
-CLASSES |= dict.fromkeys(("EdgeEncoder", "EdgeDecoder", "EdgeMLP"), "edge_mlp")
-CLASSES |= dict.fromkeys(("GINE", "NNConv", "Transformer", "PNA", "GatedGCN"), "edge_layers")
+# Layers that a ModelSpec may list: file -> classes.
+FILES = {
+    "convolutions": ("GCN", "SAGE", "GIN", "GAT"),
+    "propagation": ("SGC", "APPNP", "GCNII", "MixHop"),
+    "dense": ("MLP", "NGNN"),
+    "edge_layers": ("EdgeEncoder", "EdgeMLP", "EdgeDecoder", "GINE", "NNConv", "Transformer", "PNA", "GatedGCN"),
+}
+CLASSES = {name: file for file, names in FILES.items() for name in names}
 LISTED = "layers"  # a ModelSpec of layers that are listed: [class, keywords] of each, and the keywords of the Stack
 DENSE = ("hidden", "layers", "act", "bias", "dropout", "input_dropout")
 DEEP = (*DENSE, "norm", "residual", "jump", "classifier")

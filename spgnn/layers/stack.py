@@ -19,12 +19,36 @@ from ..spmm.operator.protocol import Operator
 from ..spmm.operator.view import LayerView
 from .foreign.on_ranks import OnRanks
 from .layer import Layer, hops_of, is_row_wise, width_of
-from .units import Units
 
 JOINED_WIDTH: dict[str, Callable[[Iterable[int]], int]] = {
     "cat": sum,
     "max": max,
 }  # of the layers that a last one reads
+
+
+class Units(nn.Module):
+    """Z * deviation_C + mean_C, what a Stack that is trained on numbers does last: it answers in the units of the targets.
+
+    Args: C  columns. mean_C and deviation_C are buffers, part of the state_dict; training sets them once.
+    """
+
+    def __init__(self, C: int):
+        super().__init__()
+        self.register_buffer("mean_C", torch.zeros(C))
+        self.register_buffer("deviation_C", torch.ones(C))
+
+    def forward(self, Z_nC: torch.Tensor) -> torch.Tensor:
+        """Return Z in the units of the targets, (n, C)."""
+        if Z_nC.shape[1] != len(self.mean_C):
+            raise ShapeError(
+                f"the model returns {Z_nC.shape[1]} columns, the targets have {len(self.mean_C)}; the last layer must have "
+                f"f_out = {len(self.mean_C)}"
+            )
+        return Z_nC * self.deviation_C + self.mean_C
+
+    def without(self, X_nC: torch.Tensor) -> torch.Tensor:
+        """Return (X - mean_C) / deviation_C, (n, C)."""
+        return ((X_nC - self.mean_C) / self.deviation_C).to(X_nC.dtype)
 
 
 class Stack(nn.Module, metaclass=NamesKeywords):

@@ -14,7 +14,7 @@ from ..config import TrainConfig
 from ..distgraph import DistGraph
 from ..errors import UsageError
 from ..layers import Stack
-from ..layers.units import Units
+from ..layers.stack import Units
 from ..spmm.kernels.buffers import sum_dtype
 
 

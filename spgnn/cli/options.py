@@ -121,7 +121,7 @@ class OneProcess(Sections):
     """A command for one process; under a launcher every rank would do the same work and overwrite the same files."""
 
     def invoke(self, ctx: click.Context):
-        from ..dist.job.launchers import find_launcher
+        from ..dist.job.protect import find_launcher
 
         launcher = find_launcher(os.environ)
         if launcher is not None and launcher.size > 1:

@@ -1,10 +1,10 @@
 """dist: ranks and the messages between them.
 
-The protocol is in `communicator`; `alone`, `thread`, `mpi`, `gloo` and `device` are the backends; `launch` connects
-the ranks of a job and `job` ends it. Neither torch nor mpi4py is imported here.
+The protocol is in `communicator`; `base` (one rank), `thread`, `mpi`, `gloo` and `device` are the backends; `launch`
+connects the ranks of a job and `job` ends it. Neither torch nor mpi4py is imported here.
 """
 
-from .alone import SelfCommunicator
+from .base import SelfCommunicator
 from .communicator import Communicator, Request
 from .launch import run_protected, world
 from .thread import ThreadCommunicator, run_threads

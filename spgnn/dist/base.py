@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import json
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from ..errors import RankError, UsageError
 from . import headers
-from .communicator import Op, Request
+from .communicator import Buffer, Counts, Op, Request
 from .traffic import Traffic
 
 REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 
-class BaseCommunicator:
+class BaseCommunicator(ABC):
     """Communicator whose transport is six methods of the subclass.
 
-    `_reduce(head, x, op, wait)` and `_exchange(head, send, send_rows, recv, recv_rows, wait)` return a
-    Request, one that has ended if wait; `_gather(head, x)`, `_broadcast(head, x, root)`, `_split(head, color,
-    key)` and `_meet(head)` wait.
-    Each first compares head, the call of this rank, with the other ranks' heads (headers.check_headers).
+    `_reduce` and `_exchange` return a Request, one that has ended if wait; the other four wait. `_gather` returns the rows
+    of all ranks, and how many each has. Each first compares head, the call of this rank, with the other ranks' heads (headers.check_headers).
     """
 
     def __init__(self, rank: int, size: int, traffic: Traffic | None = None):
@@ -32,7 +31,7 @@ class BaseCommunicator:
         self.traffic = Traffic(size) if traffic is None else traffic
         self.phase = "set-up"
 
-    def all_reduce(self, x, op: Op = "sum"):
+    def all_reduce(self, x: Buffer, op: Op = "sum") -> Buffer:
         self.start_all_reduce(x, op, wait=True)
         return x
 
@@ -57,23 +56,19 @@ class BaseCommunicator:
         ends = np.cumsum(counts)
         return [json.loads(joined[end - n : end].tobytes()) for n, end in zip(counts, ends)]
 
-    def all_to_all(self, send, send_rows: Sequence[int], recv, recv_rows: Sequence[int]):
+    def all_to_all(self, send, send_rows: Counts, recv: Buffer, recv_rows: Counts) -> Buffer:
         self.start_all_to_all(send, send_rows, recv, recv_rows, wait=True)
         return recv
 
-    def start_all_to_all(
-        self, send, send_rows: Sequence[int], recv, recv_rows: Sequence[int], wait: bool = False
-    ) -> Request:
-        send, send_rows, recv, recv_rows = headers.check_exchange(
-            send, send_rows, recv, recv_rows, self.rank, self.size
-        )
-        sent_bytes = send_rows * headers.row_bytes(send)
+    def start_all_to_all(self, send, send_rows: Counts, recv, recv_rows: Counts, wait: bool = False) -> Request:
+        out, sent, into, received = headers.check_exchange(send, send_rows, recv, recv_rows, self.rank, self.size)
+        sent_bytes = sent * headers.row_bytes(out)
         sent_bytes[self.rank] = 0
         self.traffic.count_sent("all_to_all", sent_bytes)
-        head = headers.header("all_to_all", self.size, send, send.shape[1:], rows=send_rows)
-        return self._exchange(head, send, send_rows, recv, recv_rows, wait)
+        head = headers.header("all_to_all", self.size, out, out.shape[1:], rows=sent)
+        return self._exchange(head, out, sent, into, received, wait)
 
-    def broadcast(self, x, root: int = 0):
+    def broadcast(self, x: Buffer, root: int = 0) -> Buffer:
         if not 0 <= root < self.size:
             raise UsageError(f"rank {self.rank}: broadcast from root {root}; the ranks are 0 to {self.size - 1}")
         check = headers.as_array if root == self.rank else headers.as_target
@@ -85,7 +80,7 @@ class BaseCommunicator:
     def barrier(self) -> None:
         self._meet(headers.header("barrier", self.size))
 
-    def split(self, color: int | None, key: int | None = None):
+    def split(self, color: int | None, key: int | None = None) -> Self | None:
         if color is not None and color < 0:
             raise UsageError(f"rank {self.rank}: split color {color}; expected 0 or more, or None")
         return self._split(headers.header("split", self.size), color, self.rank if key is None else key)
@@ -96,6 +91,32 @@ class BaseCommunicator:
     def close(self) -> None:
         """Wait for the `close` of all ranks: a rank that calls something else learns who has left. Collective."""
         self._meet(headers.header("close", self.size))
+
+    @abstractmethod
+    def _reduce(self, head: np.ndarray, x: np.ndarray, op: Op, wait: bool) -> Request: ...
+
+    @abstractmethod
+    def _exchange(
+        self,
+        head: np.ndarray,
+        send: np.ndarray,
+        send_rows: np.ndarray,
+        recv: np.ndarray,
+        recv_rows: np.ndarray,
+        wait: bool,
+    ) -> Request: ...
+
+    @abstractmethod
+    def _gather(self, head: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, Counts]: ...
+
+    @abstractmethod
+    def _broadcast(self, head: np.ndarray, x: np.ndarray, root: int) -> None: ...
+
+    @abstractmethod
+    def _split(self, head: np.ndarray, color: int | None, key: int) -> Self | None: ...
+
+    @abstractmethod
+    def _meet(self, head: np.ndarray) -> object: ...
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(rank {self.rank} of {self.size})"
@@ -119,7 +140,37 @@ def members_of(choices: Sequence[Sequence[int | None]], color: int) -> list[int]
     return [rank for _, rank in sorted((key, rank) for rank, (theirs, key) in enumerate(choices) if theirs == color)]
 
 
-def copy_own_rows(send, send_rows, recv, recv_rows, rank: int) -> None:
+def copy_own_rows(send: np.ndarray, send_rows: np.ndarray, recv: np.ndarray, recv_rows: np.ndarray, rank: int) -> None:
     """Copy the rows that rank sends to itself from send to recv."""
     start, to = int(send_rows[:rank].sum()), int(recv_rows[:rank].sum())
     recv[to : to + recv_rows[rank]] = send[start : start + send_rows[rank]]
+
+
+class SelfCommunicator(BaseCommunicator):
+    """One rank, alone, of a process that no launcher started; every collective is a copy or nothing."""
+
+    def __init__(self):
+        super().__init__(0, 1)
+
+    def _reduce(self, head, x, op, wait) -> Done:
+        return Done()
+
+    def _exchange(self, head, send, send_rows, recv, recv_rows, wait) -> Done:
+        copy_own_rows(send, send_rows, recv, recv_rows, 0)
+        return Done()
+
+    def _gather(self, head, x) -> tuple[np.ndarray, Counts]:
+        return x.copy(), [len(x)]
+
+    def _broadcast(self, head, x, root) -> None:
+        return None
+
+    def _meet(self, head) -> None:
+        return None
+
+    def _split(self, head, color, key) -> SelfCommunicator | None:
+        if color is None:
+            return None
+        part = SelfCommunicator()
+        part.traffic = type(self.traffic)(1, parent=self.traffic, peers=[0])
+        return part

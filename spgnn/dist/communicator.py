@@ -18,7 +18,9 @@ Buffer = TypeVar("Buffer")  # a numpy array or a CPU tensor; the result is the o
 class Request(Protocol):
     """An exchange that was started; the buffers belong to it until it has ended."""
 
-    ended_s: float | None  # time.monotonic() at which it was seen to have ended
+    @property
+    def ended_s(self) -> float | None:
+        """time.monotonic() at which it was seen to have ended."""
 
     def test(self) -> bool:
         """Advance the exchange and return whether it has ended; never waits."""
@@ -43,7 +45,13 @@ class Communicator(Protocol):
     rank: int
     size: int
     traffic: Traffic
-    phase: str  # the step of the program; reported when this rank fails
+
+    @property
+    def phase(self) -> str:
+        """The step of the program; reported when this rank fails."""
+
+    @phase.setter
+    def phase(self, text: str) -> None: ...
 
     def all_reduce(self, x: Buffer, op: Op = "sum") -> Buffer:
         """x = op over the ranks of x, in place; return x. bool takes max (any) and min (all)."""

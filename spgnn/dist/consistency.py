@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import GraphError, LaunchError, PartitionError, UsageError, agree
-from .communicator import Communicator
+from .communicator import Communicator, Counts
 
 MISSING = "missing"
 # The kind of a value is the word before its dot: the error if it differs, and the fix.
@@ -54,7 +54,7 @@ def check_same(comm: Communicator, values: Mapping[str, Any]) -> None:
     raise error(f"the ranks differ: {'; '.join(f'{name} is {text}' for name, text in faults)}. {fix.capitalize()}")
 
 
-def check_counts(comm: Communicator, send_rows_P, recv_rows_P, what: str) -> None:
+def check_counts(comm: Communicator, send_rows_P: Counts, recv_rows_P: Counts, what: str) -> None:
     """Raise on all ranks unless each expects from every other rank as many rows as that one sends.
 
     Args:   send_rows_P, recv_rows_P  (P,) rows that this rank sends to and expects from each; what: name of the exchange.
@@ -95,7 +95,7 @@ def digest(*arrays: np.ndarray | None) -> str:
             total.update(b"none")
         else:
             total.update(f"{array.dtype.str}{array.shape}".encode())
-            total.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+            total.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return total.hexdigest()[:16]
 
 

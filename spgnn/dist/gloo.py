@@ -7,7 +7,9 @@ told apart by the number of the collective among those that both ranks take part
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
+import json
 import os
 import queue
 import secrets
@@ -22,22 +24,23 @@ import torch
 from torch import distributed
 
 from ..errors import LaunchError, RankError
+from .communicator import Communicator
 from .job.background import BackgroundThread
-from .job.datagrams import DatagramChannel
-from .job.launchers import JobLauncher
-from .job.protect import InJob, JobMember
-from .swap import Swap, SwapCommunicator
+from .job.protect import InJob, JobLauncher, JobMember
+from .swap import Link, Swap, SwapCommunicator
 from .traffic import Traffic
 
 CONNECT_S = 1800.0  # how long the first rank waits for the last: torch's own limit
 NEVER = timedelta(days=365)  # a rank that waits is the watchdog's to judge
 _TAGS, _STAGES = 2**29, 4  # of messages: the number of the collective, and the swap inside it
+LONGEST = 4096  # bytes of a message
+ARRIVE_S = 3.0  # how long the first message of each rank may take
 
 
-def connect_world(job: JobMember) -> GlooCommunicator:
+def connect_world(job: JobMember, launcher: JobLauncher) -> GlooCommunicator:
     """Return the communicator of all ranks, registered with job. Collective."""
-    rank, size = job.launcher.rank, job.launcher.size
-    comm = GlooCommunicator(rank, size, GlooLink(connections(job.launcher), range(size)), job=job)
+    rank, size = launcher.rank, launcher.size
+    comm = GlooCommunicator(rank, size, GlooLink(connections(launcher), range(size)), job=job)
     token = np.frombuffer(secrets.token_bytes(8), np.uint8).copy()
     comm.broadcast(token)
     job.join(rank, token.tobytes().hex(), comm.barrier, [])
@@ -66,9 +69,7 @@ def connections(launcher: JobLauncher) -> Connections:
 class GlooCommunicator(InJob, SwapCommunicator):
     """One rank of torchrun's, or of a split."""
 
-    def __init__(
-        self, rank: int, size: int, link: GlooLink, traffic: Traffic | None = None, job: JobMember | None = None
-    ):
+    def __init__(self, rank: int, size: int, link: Link, traffic: Traffic | None = None, job: JobMember | None = None):
         self._job = job
         super().__init__(rank, size, link, traffic)
 
@@ -76,7 +77,7 @@ class GlooCommunicator(InJob, SwapCommunicator):
         """Return a channel for the watchdogs of these ranks; None where datagrams do not arrive. Collective."""
         return DatagramChannel.connect(self, _own_address())
 
-    def _part(self, rank, size, link, traffic):
+    def _part(self, rank: int, size: int, link: Link, traffic: Traffic) -> GlooCommunicator:
         part = GlooCommunicator(rank, size, link, traffic, self._job)
         part.phase = self.phase
         return part
@@ -106,7 +107,7 @@ class Connections:
 class GlooLink:
     """Swaps bytes with peers, ranks of the job in the order of a communicator."""
 
-    def __init__(self, connections: Connections, peers: Sequence[int]):
+    def __init__(self, connections: Connections, peers: Sequence[int] | np.ndarray):
         self._of, self._peers = connections, np.array(peers)
 
     def open(self) -> Swap:
@@ -114,7 +115,7 @@ class GlooLink:
         self._of.numbers[self._peers] += 1
         stages = itertools.count()
 
-        def swap(send, recv):
+        def swap(send: Sequence[np.ndarray], recv: Sequence[np.ndarray]) -> None:
             self._swap(send, recv, (numbers * _STAGES + next(stages)).tolist())
 
         return swap
@@ -127,8 +128,9 @@ class GlooLink:
     def part(self, peers: Sequence[int]) -> GlooLink:
         return GlooLink(self._of, self._peers[peers])
 
-    def _swap(self, send, recv, tags: list[int]) -> None:
+    def _swap(self, send: Sequence[np.ndarray], recv: Sequence[np.ndarray], tags: list[int]) -> None:
         group, own, works = self._of.group, self._of.rank, []
+        # pyrefly: ignore[missing-attribute]: torch's stub has neither
         for buffers, call in ((recv, group.recv), (send, group.send)):
             for buffer, peer, tag in zip(buffers, self._peers.tolist(), tags):
                 if peer != own and len(buffer):
@@ -141,21 +143,81 @@ class GlooLink:
                 raise RankError(f"rank {own} has lost its connection to rank {peer}: {reason}") from None
 
 
+class DatagramChannel:
+    """Messages over UDP. Never waits.
+
+    Args: sock       bound, and freed by `close`.
+          addresses  (size,) of the sockets of all ranks.
+          token      of the job: other datagrams are dropped.
+    """
+
+    def __init__(self, sock: socket.socket, addresses: list[tuple[str, int]], token: bytes):
+        self._socket, self._addresses, self._token = sock, addresses, token
+
+    @classmethod
+    def connect(cls, comm: Communicator, host: str) -> DatagramChannel | None:
+        """Return the channel of the ranks of comm; None on all if a message of any rank to another is lost. Collective.
+
+        Args: host  the address of this rank that the others reach.
+        """
+        sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
+        sock.setblocking(False)
+        sock.bind((host, 0))
+        addresses = comm.all_gather_json(sock.getsockname()[:2])
+        token = hashlib.sha256(json.dumps(addresses).encode()).digest()
+        channel = cls(sock, [tuple(address) for address in addresses], token)
+        for rank in range(comm.size):
+            channel.send(rank, str(comm.rank).encode())
+        missing, end = set(range(comm.size)), time.monotonic() + ARRIVE_S
+        while missing and time.monotonic() < end:
+            missing -= {int(message) for message in channel.receive()}
+            time.sleep(0.001 if missing else 0)
+        if all(comm.all_gather_json(not missing)):
+            return channel
+        sock.close()
+        return None
+
+    def send(self, rank: int, message: bytes) -> None:
+        """Send; a rank that is stopped receives it later or never."""
+        try:
+            self._socket.sendto(self._token + message[:LONGEST], self._addresses[rank])
+        except OSError:  # full or out of reach: as if it was lost
+            return
+
+    def receive(self) -> list[bytes]:
+        """Return the messages that have arrived."""
+        arrived = []
+        while True:
+            try:
+                message = self._socket.recv(len(self._token) + LONGEST)
+            except OSError:  # nothing more
+                return arrived
+            if message.startswith(self._token):
+                arrived.append(message[len(self._token) :])
+
+    def close(self) -> None:
+        """Free the socket."""
+        self._socket.close()
+
+
 class GlooRequest:
     """A started collective, made by the thread of Connections."""
 
     def __init__(self, body: Callable[[], None]):
-        self._body, self._error = body, None
+        self._body: Callable[[], None] | None = body
+        self._error: BaseException | None = None
         self._has_ended = threading.Event()
         self.ended_s: float | None = None
 
     def run(self) -> None:
         """Make it; an error is raised by `wait`."""
+        body, self._body = self._body, None
         try:
-            self._body()
+            if body is not None:
+                body()
         except BaseException as error:  # of whatever kind, it is the rank's
             self._error = error
-        self._body, self.ended_s = None, time.monotonic()
+        self.ended_s = time.monotonic()
         self._has_ended.set()
 
     def test(self) -> bool:

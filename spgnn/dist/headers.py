@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..errors import CollectiveError, ShapeError, UsageError, nearest
+from .communicator import Counts
 
 KINDS = ("all_reduce", "all_gather", "all_gather_json", "all_to_all", "broadcast", "barrier", "split", "close")
 OPS = ("sum", "max", "min")
@@ -75,19 +76,21 @@ def check_op(x: np.ndarray, op: str, rank: int) -> None:
         raise ShapeError(f"rank {rank}: all_reduce sum of bool; use op='max' (any) or 'min' (all), or count in int64")
 
 
-def check_exchange(send, send_rows, recv, recv_rows, rank: int, size: int):
+def check_exchange(
+    send, send_rows: Counts, recv, recv_rows: Counts, rank: int, size: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return (send, send_rows, recv, recv_rows) of an all_to_all as arrays, int64 the counts.
 
     Raises: ShapeError unless the counts are one per rank, not negative, and add up to the buffers' rows.
     """
     send, recv = as_rows(send, "send", rank), as_target(as_rows(recv, "recv", rank), "recv", rank)
-    send_rows, recv_rows = check_rows(send, send_rows, recv, recv_rows, rank, size)
+    sent, received = check_rows(send, send_rows, recv, recv_rows, rank, size)
     if np.may_share_memory(send, recv):
         raise ShapeError(f"rank {rank}: send and recv share memory; pass two buffers")
-    return send, send_rows, recv, recv_rows
+    return send, sent, recv, received
 
 
-def check_rows(send, send_rows, recv, recv_rows, rank: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+def check_rows(send, send_rows: Counts, recv, recv_rows: Counts, rank: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the counts of an all_to_all as int64; send and recv are arrays or tensors, in any memory.
 
     Raises: ShapeError unless the counts are one per rank, not negative, and add up to the buffers' rows.
@@ -123,7 +126,12 @@ def of_others(counts: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def header(
-    kind: str, size: int, x: np.ndarray | None = None, shape: Sequence[int] = (), detail: int = 0, rows=0
+    kind: str,
+    size: int,
+    x: np.ndarray | None = None,
+    shape: Sequence[int] = (),
+    detail: int = 0,
+    rows: int | np.ndarray = 0,
 ) -> np.ndarray:
     """Return (size, 8) int64, the call of this rank for each peer.
 

@@ -7,13 +7,19 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ..errors import LaunchError
 from ..machine import core_ids, host_id, share_of_cores
-from .alone import SelfCommunicator
+from .base import SelfCommunicator
 from .communicator import Communicator
-from .job.launchers import find_launcher
-from .job.protect import JobMember
+from .job.protect import JobLauncher, JobMember, find_launcher
+
+if TYPE_CHECKING:
+    from .gloo import GlooCommunicator
+    from .mpi.mpi_communicator import MpiCommunicator
 
 
 @functools.cache
@@ -62,7 +68,7 @@ def world() -> Iterator[Communicator]:
         yield SelfCommunicator()
         return
     try:
-        comm = _connect(job)
+        comm = _connect(job, job.launcher)
         try:
             yield comm
         except SystemExit as leaving:
@@ -90,14 +96,27 @@ def share_of_threads(comm: Communicator) -> int:
     return _number("OMP_NUM_THREADS") or min(share, share if most is None else max(1, most))
 
 
+def find_hosts(comm: Communicator, hosts: int = 0) -> np.ndarray:
+    """Return the host of each rank, (P,) int64, hosts numbered by their first rank. Collective.
+
+    Args: hosts  H, taken as they would be: ranks in blocks, see host_of; 0: the hosts that the ranks run on.
+    """
+    if hosts:
+        from ..partition.hosts import host_of
+
+        return host_of(comm.size, hosts)
+    names = comm.all_gather_json(host_id())
+    order = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return np.array([order[name] for name in names], np.int64)
+
+
 def _number(variable: str) -> int | None:
     """Return the integer of an environment variable, the first of OpenMP's list; None if there is none."""
     text = os.environ.get(variable, "").split(",")[0].strip()
     return int(text) if text.isdigit() else None
 
 
-def _connect(job: JobMember):
-    launcher = job.launcher
+def _connect(job: JobMember, launcher: JobLauncher) -> GlooCommunicator | MpiCommunicator | SelfCommunicator:
     if launcher.problem:
         raise LaunchError(launcher.problem)
     if launcher.by == "torch":
@@ -105,7 +124,7 @@ def _connect(job: JobMember):
             return SelfCommunicator()
         from . import gloo
 
-        return gloo.connect_world(job)
+        return gloo.connect_world(job, launcher)
     try:
         from .mpi import mpi_communicator as mpi
     except (ImportError, RuntimeError) as error:

@@ -15,7 +15,7 @@ class Traffic:
           peers   (size,) the ranks of the parent that these ranks are.
     """
 
-    def __init__(self, size: int, parent: Traffic | None = None, peers: Sequence[int] | None = None):
+    def __init__(self, size: int, parent: Traffic | None = None, peers: Sequence[int] | np.ndarray | None = None):
         self.size = size
         self._parent = parent
         self._peers = None if peers is None else np.asarray(peers)
@@ -80,7 +80,7 @@ class Traffic:
             return self._labels[-1]
         return "" if self._parent is None else self._parent.open_label()
 
-    def _sum(self, kind, label) -> np.ndarray:
+    def _sum(self, kind: str | None, label: str | None) -> np.ndarray:
         total = np.zeros((2, self.size), np.int64)
         for key, counts in self._sent.items():
             if _matches(key, kind, label):

@@ -17,9 +17,8 @@ from ..config import Distribution, Training, build
 from ..cost.grid import ProcessGrid
 from ..dist import Communicator, SelfCommunicator
 from ..dist.consistency import check_same
-from ..dist.find_hosts import find_hosts
-from ..dist.job.launchers import find_launcher
-from ..dist.launch import share_of_threads
+from ..dist.job.protect import find_launcher
+from ..dist.launch import find_hosts, share_of_threads
 from ..errors import InputError, PartitionError, UsageError, agree, nearest, together
 from ..graph import Graph, fingerprint, task_of
 from ..machine import give_back_memory

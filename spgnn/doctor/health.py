@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 import numpy as np
 
 from ..dist import Communicator
-from ..dist.job.launchers import find_launcher
+from ..dist.job.protect import find_launcher
 from ..errors import ResourceError
 from ..machine import core_ids, cores, memory_bytes
 

@@ -18,7 +18,7 @@ from ..cost.machines import Machine, load_machine
 from ..cost.memory import MPI_BYTES
 from ..cost.seconds import CALLS_A_LAYER, CALLS_AN_EPOCH, gemm_flops
 from ..dist import Communicator, SelfCommunicator
-from ..dist.find_hosts import find_hosts
+from ..dist.launch import find_hosts
 from ..distgraph import distribute
 from ..graph import Graph
 from ..layers import GCN, Stack

@@ -69,7 +69,7 @@ class _Open:
 class Recorder:
     """The timeline of one rank; only the rank's own thread records.
 
-    Also an observer of its communicator (dist/job/observed.py): `phase` opens stages and epochs, `enter` and `leave`
+    Also an observer of its communicator (dist/job/watchdog.py): `phase` opens stages and epochs, `enter` and `leave`
     time the collectives, except exchanges of rows, which are timed where they are started.
     """
 

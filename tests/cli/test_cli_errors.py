@@ -13,7 +13,7 @@ import pytest
 from spgnn import cli
 from spgnn.cli.console import write
 from spgnn.config import MeasureConfig, PartitionConfig, PlanConfig, TrainConfig
-from spgnn.dist.job.launchers import JobLauncher
+from spgnn.dist.job.protect import JobLauncher
 from spgnn.errors import MEANT, GraphError, NumericalError, RankError, ResourceError, UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,7 +72,7 @@ def test_an_interrupt_and_the_error_of_another_rank_are_not_this_ranks_errors(
 
 def test_a_command_for_one_process_refuses_a_launcher_of_several(monkeypatch, capsys):
     launcher = JobLauncher("mpirun", 0, 4)
-    monkeypatch.setattr("spgnn.dist.job.launchers.find_launcher", lambda env: launcher)
+    monkeypatch.setattr("spgnn.dist.job.protect.find_launcher", lambda env: launcher)
     assert cli.main(["info", "star"]) == 2
     assert "spgnn info runs in one process, mpirun started 4; run it without a launcher" in capsys.readouterr().err
 

@@ -7,7 +7,7 @@ import pytest
 from worlds import parallel
 
 from spgnn.dist import Communicator, Request
-from spgnn.dist.job.observed import ObservedCommunicator
+from spgnn.dist.job.watchdog import ObservedCommunicator
 from spgnn.errors import CollectiveError
 
 

@@ -8,7 +8,7 @@ from graphs import random_graph
 from worlds import parallel
 
 from spgnn.config import TrainConfig
-from spgnn.dist.alone import SelfCommunicator
+from spgnn.dist.base import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.errors import UsageError
 from spgnn.layers import GCN, GIN, MLP, SAGE, SGC, Layer, MixHop, Stack

@@ -7,12 +7,13 @@ Imports no torch: a tensor knows its device and is copied by its own methods.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 
-from ..communicator import Communicator, Op, Request
+from ..base import Done
+from ..communicator import Buffer, Communicator, Counts, Op, Request
 
 
 class Transport(Protocol):
@@ -24,16 +25,20 @@ class Transport(Protocol):
 
     name: str
 
-    def start(self, send, send_rows: Sequence[int], recv, recv_rows: Sequence[int]) -> Request: ...
+    def start(self, send, send_rows: Counts, recv, recv_rows: Counts) -> Request: ...
     def reduce(self, x, op: Op) -> None: ...
     def broadcast(self, x, root: int) -> None: ...
     def split(self, part: Communicator | None, color: int | None, key: int) -> Transport | None: ...
     def close(self) -> None: ...
 
 
-def on_device(x) -> bool:
+def on_device(x: Any) -> bool:
     """Return whether x is a tensor outside CPU memory."""
     return hasattr(x, "detach") and x.device.type != "cpu"
+
+
+def _detached(x: Any) -> Any:
+    return x.detach()
 
 
 class DeviceCommunicator:
@@ -54,17 +59,15 @@ class DeviceCommunicator:
     def phase(self, text: str) -> None:
         self._comm.phase = text
 
-    def all_reduce(self, x, op: Op = "sum"):
+    def all_reduce(self, x: Buffer, op: Op = "sum") -> Buffer:
         if not self._is_device(x):
             return self._comm.all_reduce(x, op)
-        self.transport.reduce(x.detach(), op)
+        self.transport.reduce(_detached(x), op)
         return x
 
     def start_all_reduce(self, x, op: Op = "sum") -> Request:
         if not self._is_device(x):
             return self._comm.start_all_reduce(x, op)
-        from ..base import Done
-
         self.transport.reduce(x.detach(), op)
         return Done()
 
@@ -75,21 +78,21 @@ class DeviceCommunicator:
     def all_gather_json(self, value: Any) -> list[Any]:
         return self._comm.all_gather_json(value)
 
-    def all_to_all(self, send, send_rows: Sequence[int], recv, recv_rows: Sequence[int]):
+    def all_to_all(self, send, send_rows: Counts, recv: Buffer, recv_rows: Counts) -> Buffer:
         if not self._is_device(send):
             return self._comm.all_to_all(send, send_rows, recv, recv_rows)
-        self.transport.start(send.detach(), send_rows, recv.detach(), recv_rows).wait()
+        self.transport.start(send.detach(), send_rows, _detached(recv), recv_rows).wait()
         return recv
 
-    def start_all_to_all(self, send, send_rows: Sequence[int], recv, recv_rows: Sequence[int]) -> Request:
+    def start_all_to_all(self, send, send_rows: Counts, recv, recv_rows: Counts) -> Request:
         if not self._is_device(send):
             return self._comm.start_all_to_all(send, send_rows, recv, recv_rows)
         return self.transport.start(send.detach(), send_rows, recv.detach(), recv_rows)
 
-    def broadcast(self, x, root: int = 0):
+    def broadcast(self, x: Buffer, root: int = 0) -> Buffer:
         if not self._is_device(x):
             return self._comm.broadcast(x, root)
-        self.transport.broadcast(x.detach(), root)
+        self.transport.broadcast(_detached(x), root)
         return x
 
     def barrier(self) -> None:
@@ -98,7 +101,7 @@ class DeviceCommunicator:
     def split(self, color: int | None, key: int | None = None) -> DeviceCommunicator | None:
         part = self._comm.split(color, key)
         transport = self.transport.split(part, color, self.rank if key is None else key)
-        return None if part is None else DeviceCommunicator(part, transport, self._is_device)
+        return None if part is None or transport is None else DeviceCommunicator(part, transport, self._is_device)
 
     def abort(self, exit_code: int, message: str) -> None:
         self._comm.abort(exit_code, message)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from ...errors import CollectiveError, ResourceError, agree
 from .. import headers
-from ..communicator import Communicator, Op
+from ..communicator import Communicator, Counts, Op
 
 TYPES = {
     "bool": "UINT8", "uint8": "UINT8", "int8": "INT8", "int32": "INT32", "int64": "INT64",
@@ -41,7 +42,7 @@ class NcclTransport:
     name = "NCCL"
 
     def __init__(
-        self, comm: Communicator, device: int, current: Callable[[], object], limit_s: float = 600.0, handle=None
+        self, comm: Communicator, device: int, current: Callable[[], Any], limit_s: float = 600.0, handle=None
     ):
         import cupy
         from cupy.cuda import nccl
@@ -53,15 +54,15 @@ class NcclTransport:
             self.stream = cupy.cuda.Stream(non_blocking=True)
         self._waiting: deque[tuple[str, object]] = deque()  # (operation, event) that were launched and not seen to end
 
-    def start(self, send, send_rows: Sequence[int], recv, recv_rows: Sequence[int]) -> NcclRequest:
+    def start(self, send, send_rows: Counts, recv, recv_rows: Counts) -> NcclRequest:
         comm = self.comm
-        send_rows, recv_rows = headers.check_rows(send, send_rows, recv, recv_rows, comm.rank, comm.size)
+        sent, received = headers.check_rows(send, send_rows, recv, recv_rows, comm.rank, comm.size)
         unit = headers.row_bytes(send)
-        sent_bytes = send_rows * unit
+        sent_bytes = sent * unit
         own = int(sent_bytes[comm.rank])
         sent_bytes[comm.rank] = 0
         comm.traffic.count_sent("all_to_all", sent_bytes)
-        starts, recv_starts = _starts(send_rows) * unit, _starts(recv_rows) * unit
+        starts, recv_starts = _starts(sent) * unit, _starts(received) * unit
         out, into, number = send.data_ptr(), recv.data_ptr(), self._nccl.NCCL_UINT8
 
         def post(stream: int) -> None:
@@ -74,8 +75,8 @@ class NcclTransport:
                 q, p = (comm.rank + step) % comm.size, (comm.rank - step) % comm.size
                 if sent_bytes[q]:
                     self._handle.send(out + int(starts[q]), int(sent_bytes[q]), number, q, stream)
-                if recv_rows[p] * unit:
-                    self._handle.recv(into + int(recv_starts[p]), int(recv_rows[p] * unit), number, p, stream)
+                if received[p] * unit:
+                    self._handle.recv(into + int(recv_starts[p]), int(received[p] * unit), number, p, stream)
             self._nccl.groupEnd()
 
         return NcclRequest(self, self._launch("all_to_all", post), (send, recv))

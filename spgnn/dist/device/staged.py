@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from .. import headers
-from ..communicator import Communicator, Op, Request
+from ..communicator import Communicator, Counts, Op, Request
+
+if TYPE_CHECKING:
+    from ..mpi.mpi_communicator import MpiCommunicator
 
 
 class StagedTransport:
@@ -20,7 +24,7 @@ class StagedTransport:
     def __init__(self, comm: Communicator):
         self.comm = comm
 
-    def start(self, send, send_rows: Sequence[int], recv, recv_rows: Sequence[int]) -> Request:
+    def start(self, send, send_rows: Counts, recv, recv_rows: Counts) -> Request:
         out, into = _pinned(send), _pinned(recv)
         out.copy_(send)  # waits for the kernel that packs the rows, and for the copy
         return _StagedRequest(self.comm.start_all_to_all(out, send_rows, into, recv_rows), recv, into)
@@ -54,19 +58,21 @@ class AddressTransport(StagedTransport):
 
     def __init__(self, comm: Communicator, settle: Callable[[], None]):
         super().__init__(comm)
-        self._mpi, self._settle = getattr(comm, "unobserved", comm), settle
+        mpi: Any = getattr(comm, "unobserved", comm)
+        self._mpi: MpiCommunicator = mpi
+        self._settle = settle
 
-    def start(self, send, send_rows: Sequence[int], recv, recv_rows: Sequence[int]) -> Request:
+    def start(self, send, send_rows: Counts, recv, recv_rows: Counts) -> Request:
         comm = self.comm
-        send_rows, recv_rows = headers.check_rows(send, send_rows, recv, recv_rows, comm.rank, comm.size)
+        sent, received = headers.check_rows(send, send_rows, recv, recv_rows, comm.rank, comm.size)
         unit = headers.row_bytes(send)
-        sent_bytes = send_rows * unit
+        sent_bytes = sent * unit
         sent_bytes[comm.rank] = 0
         comm.traffic.count_sent("all_to_all", sent_bytes)
-        own, at, to = int(send_rows[comm.rank]), int(send_rows[: comm.rank].sum()), int(recv_rows[: comm.rank].sum())
+        own, at, to = int(sent[comm.rank]), int(sent[: comm.rank].sum()), int(received[: comm.rank].sum())
         recv[to : to + own].copy_(send[at : at + own])
         self._settle()
-        return self._mpi.start_addresses(send.data_ptr(), send_rows, recv.data_ptr(), recv_rows, unit)
+        return self._mpi.start_addresses(send.data_ptr(), sent, recv.data_ptr(), received, unit)
 
     def split(self, part: Communicator | None, color: int | None, key: int) -> AddressTransport | None:
         return None if part is None else AddressTransport(part, self._settle)

@@ -18,6 +18,10 @@ import socket
 import sys
 from collections.abc import Callable, Iterable
 
+TYPE_CHECKING = False  # of a type checker True: the guard itself imports neither typing nor subprocess
+if TYPE_CHECKING:
+    import subprocess
+
 CLEAN, FAILED, UP = b"\0clean", b"\0failed", b"up"
 START_S = 5.0  # how long a rank waits for its guard to start, which takes 0.03-0.04 s
 
@@ -143,7 +147,8 @@ class GuardLine:
     """
 
     def __init__(self, rank: int, token: str, barrier: Callable[[], None], files: list[str]):
-        self._token, self._guard = token, None
+        self._token = token
+        self._guard: subprocess.Popen | None = None
         self._lines: list[socket.socket] = []  # life, talk
         self._claim: socket.socket | None = None
         with contextlib.suppress(OSError):
@@ -188,7 +193,7 @@ class GuardLine:
             self._guard.returncode = 0  # it runs as long as another rank does; nobody waits for it
 
     def _start_guard(self, files: list[str]) -> None:
-        import subprocess  # here: the guard itself starts without it
+        import subprocess
 
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.bind(f"\0spgnn-{self._token}")  # fails on all ranks of a host but one

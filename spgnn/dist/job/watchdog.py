@@ -1,4 +1,4 @@
-"""The watchdog: ends a job in which nothing moves, and names the ranks that hold it up.
+"""Observers of a communicator; the watchdog, which ends a job in which nothing moves, and names the ranks that hold it up.
 
 One thread per rank looks about once a second. A rank moves when it enters a collective, leaves one, or
 sets a new phase. A rank that has not moved for the whole limit asks all others: those that moved since
@@ -12,17 +12,19 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
 
 from ...errors import WatchdogError
-from ..alone import SelfCommunicator
-from ..communicator import Communicator
+from ..base import SelfCommunicator
+from ..communicator import Buffer, Communicator, Counts, Op, Request
 from ..launch import this_job
 from .background import BackgroundThread
-from .observed import ObservedCommunicator, Observer
 
+Result = TypeVar("Result")
 LOOKS, LOOK_S = 20, 1.0  # looks per limit, and the longest time between two
 GRACE_S = 3.0  # how long the answers may take, or two looks
 REPORTS = 4  # per limit: how often each rank reports its state to the next one, for the case that it is stopped
@@ -36,17 +38,109 @@ class Channel(Protocol):
     def close(self) -> None: ...
 
 
+class Observer(Protocol):
+    """Notified of phases and of collectives that block, `wait` of a started one included. Must not raise."""
+
+    def phase(self, text: str) -> None:
+        """comm.phase was set."""
+
+    def enter(self, kind: str, buffer: Any = None) -> None:
+        """The rank enters a collective."""
+
+    def leave(self, kind: str) -> None:
+        """The rank has left it."""
+
+
+class ObservedCommunicator:
+    """The same ranks, collectives and traffic as `comm`; splits are observed too."""
+
+    def __init__(self, comm: Communicator, *observers: Observer):
+        self._comm = self.unobserved = comm
+        self._observers = observers
+        self.rank, self.size, self.traffic = comm.rank, comm.size, comm.traffic
+
+    @property
+    def phase(self) -> str:
+        return self._comm.phase
+
+    @phase.setter
+    def phase(self, text: str) -> None:
+        for observer in self._observers:
+            observer.phase(text)
+        self._comm.phase = text
+
+    def all_reduce(self, x: Buffer, op: Op = "sum") -> Buffer:
+        return self._within("all_reduce", x, self._comm.all_reduce, x, op)
+
+    def all_gather(self, x) -> np.ndarray:
+        return self._within("all_gather", x, self._comm.all_gather, x)
+
+    def all_gather_json(self, value: Any) -> list[Any]:
+        return self._within("all_gather_json", None, self._comm.all_gather_json, value)
+
+    def all_to_all(self, send, send_rows: Counts, recv: Buffer, recv_rows: Counts) -> Buffer:
+        return self._within("all_to_all", recv, self._comm.all_to_all, send, send_rows, recv, recv_rows)
+
+    def broadcast(self, x: Buffer, root: int = 0) -> Buffer:
+        return self._within("broadcast", x, self._comm.broadcast, x, root)
+
+    def barrier(self) -> None:
+        self._within("barrier", None, self._comm.barrier)
+
+    def split(self, color: int | None, key: int | None = None) -> ObservedCommunicator | None:
+        part = self._within("split", None, self._comm.split, color, key)
+        return None if part is None else ObservedCommunicator(part, *self._observers)
+
+    def start_all_to_all(self, send, send_rows: Counts, recv, recv_rows: Counts) -> Request:
+        return _ObservedRequest(self, recv, self._comm.start_all_to_all(send, send_rows, recv, recv_rows))
+
+    def start_all_reduce(self, x, op: Op = "sum") -> Request:
+        return _ObservedRequest(self, x, self._comm.start_all_reduce(x, op))
+
+    def abort(self, exit_code: int, message: str) -> None:
+        self._comm.abort(exit_code, message)
+
+    def _within(self, kind: str, buffer: Any, function: Callable[..., Result], *args) -> Result:
+        for observer in self._observers:
+            observer.enter(kind, buffer)
+        try:
+            return function(*args)
+        finally:
+            for observer in self._observers:
+                observer.leave(kind)
+
+    def __repr__(self) -> str:
+        return repr(self._comm)
+
+
+class _ObservedRequest:
+    """A started collective whose `wait` is observed."""
+
+    def __init__(self, comm: ObservedCommunicator, buffer: Any, request: Request):
+        self._comm, self._buffer, self._request = comm, buffer, request
+
+    @property
+    def ended_s(self) -> float | None:
+        return self._request.ended_s
+
+    def test(self) -> bool:
+        return self._request.test()
+
+    def wait(self) -> None:
+        self._comm._within("wait", self._buffer, self._request.wait)
+
+
 @contextmanager
 def watched(comm: Communicator, limit_s: float, *observers: Observer) -> Iterator[Communicator]:
     """Yield comm under observers and, if limit_s > 0, under a watchdog; ranks that are threads have their own limit.
 
     A job in which nothing moves for limit_s seconds ends with exit code 70. Collective.
     """
-    has_channel = hasattr(comm, "open_channel")
-    if not limit_s > 0 or not (has_channel or isinstance(comm, SelfCommunicator)):
+    open_channel: Callable[[], Channel | None] | None = getattr(comm, "open_channel", None)
+    if not limit_s > 0 or not (open_channel or isinstance(comm, SelfCommunicator)):
         yield ObservedCommunicator(comm, *observers) if observers else comm
         return
-    channel = comm.open_channel() if has_channel else None
+    channel = open_channel() if open_channel else None
     dog = Watchdog(comm.rank, [comm.rank] if channel is None else range(comm.size), channel, limit_s)
     dog.moves.phase(comm.phase)
     leaves, seconds = threading.Event(), min(LOOK_S, limit_s / LOOKS)
@@ -74,13 +168,13 @@ class Moves:
     def __init__(self):
         self._thread = threading.get_ident()
         self._phase = ""
-        self._call: tuple[str, object] | None = None  # the collective that the rank is in
+        self._call: tuple[str, Any] | None = None  # the collective that the rank is in
         self.has_moved = False  # since a watchdog has set it back
 
     def phase(self, text: str) -> None:
         self._phase, self.has_moved = text, True
 
-    def enter(self, kind: str, buffer=None) -> None:
+    def enter(self, kind: str, buffer: Any = None) -> None:
         self._call, self.has_moved = (kind, buffer), True
 
     def leave(self, kind: str) -> None:
@@ -152,7 +246,7 @@ class Watchdog:
 
     def _judge(self, is_late: bool) -> WatchdogError | None:
         """Return the error if no rank has moved: on the first rank that answers, or where that one says nothing."""
-        answers = self._answers | {self.rank: self._answer()}
+        answers = (self._answers or {}) | {self.rank: self._answer()}
         newest_s = min(answer["idle_s"] for answer in answers.values())
         if newest_s < self.limit_s:  # a rank has moved: it gets a limit of its own
             self._answers, self._due_s = None, self._idle_s + self.limit_s - newest_s
@@ -161,7 +255,8 @@ class Watchdog:
         return None
 
     def _send(self, rank: int, kind: str, state: dict) -> None:
-        self.channel.send(rank, json.dumps({"kind": kind, "rank": self.rank} | state).encode())
+        if self.channel is not None:
+            self.channel.send(rank, json.dumps({"kind": kind, "rank": self.rank} | state).encode())
 
 
 def verdict(answers: dict[int, dict], ranks: Sequence[int], limit_s: float) -> str:
@@ -189,7 +284,7 @@ def _where(state: dict) -> str:
     return f"computing or reading{' at ' + state['place'] if state['place'] else ''}, {phase}"
 
 
-def _described(call: tuple[str, object] | None) -> str:
+def _described(call: tuple[str, Any] | None) -> str:
     if call is None:
         return ""
     kind, buffer = call

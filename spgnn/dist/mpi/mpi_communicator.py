@@ -83,11 +83,12 @@ class MpiCommunicator(InJob, BaseCommunicator):
     """
 
     def __init__(
-        self, comm, max_bytes: int = MAX_BYTES, progress: ProgressThread | None = None, job: JobMember | None = None,
+        self, comm: MPI.Comm, max_bytes: int = MAX_BYTES, progress: ProgressThread | None = None, job: JobMember | None = None,
         traffic: Traffic | None = None, yields_cores: bool | None = None,
     ):  # fmt: skip
         self._handles = MpiHandles(comm, shares_cores(comm) if yields_cores is None else yields_cores, progress)
         self._is_root = traffic is None
+        self._whole: MpiCommunicator | None = None  # that this is a part of, in use as long as this is
         self._job = job
         self.max_bytes = max_bytes
         super().__init__(comm.rank, comm.size, traffic)
@@ -179,11 +180,11 @@ class MpiCommunicator(InJob, BaseCommunicator):
         comm = MpiCommunicator(part, self.max_bytes, handles.progress, self._job, traffic, handles.yields_cores)
         part.Free()
         comm.phase = self.phase
-        comm._whole = self  # which is in use as long as this part is
+        comm._whole = self
         handles.add_split(weakref.ref(comm), comm._handles)
         return comm
 
-    def _meet(self, head) -> np.ndarray:
+    def _meet(self, head: np.ndarray) -> np.ndarray:
         """Wait for the headers of all ranks; return those meant for this one, (size, 8)."""
         return self._handles.start(head, list, None, wait=True).heads
 

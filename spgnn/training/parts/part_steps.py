@@ -12,7 +12,7 @@ import torch
 from ...config import Distribution, TrainConfig
 from ...cost.memory import PARTS_SHARE
 from ...dist import SelfCommunicator
-from ...dist.find_hosts import find_hosts
+from ...dist.launch import find_hosts
 from ...distgraph import DistGraph, Parts
 from ...distgraph.distribute import make_dgraph
 from ...errors import ResourceError, SpgnnError, is_out_of_memory

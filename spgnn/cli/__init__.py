@@ -18,7 +18,7 @@ from ..errors import ResourceError, UsageError, is_out_of_memory
 from .console import page_width
 from .failure import explaining
 
-# In the order of a day's work; the module of a command has its name.
+# In the order of a day's work.
 COMMANDS = {
     "train": "Train a model on all nodes, on subgraphs or on parts.",
     "predict": "Predict with the weights of a run.",
@@ -32,6 +32,7 @@ COMMANDS = {
     "verify": "Find the module of a model that depends on the ranks.",
     "doctor": "Check launcher, threads, MPI and speed.",
 }
+FILES = dict.fromkeys(("info", "check", "convert"), "source")  # command -> module, if it has another name
 EXIT_CODES = "Exit codes: 0 success, 2 usage, 3 bad input, 4 resources, 5 numerical, 6 not exact, 70 watchdog, 75 stopped, 130 interrupted, 1 other."
 
 
@@ -41,10 +42,11 @@ class Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context | None, name: str) -> click.Command | None:
-        if name in COMMANDS and self.commands.get(name) is None:
-            self.commands[name] = getattr(import_module(f".{name}", __name__), name)
-        return self.commands.get(name)
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in COMMANDS and self.commands.get(cmd_name) is None:
+            module = import_module(f".{FILES.get(cmd_name, cmd_name)}", __name__)
+            self.commands[cmd_name] = getattr(module, cmd_name)
+        return self.commands.get(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -87,11 +89,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run_command(command: click.Command, name: str, argv: Sequence[str] | None = None) -> int:
     """Run a command as main does; scripts in runs/ have commands too."""
     _stand_in_for_closed()
-    warnings.formatwarning = lambda message, *_: f"spgnn: {message}\n"
+    warnings.formatwarning = lambda message, category, filename, lineno, line=None: f"spgnn: {message}\n"
     try:
         with explaining():
             for word in sys.argv[1:] if argv is None else argv:
-                if "\n" in word:  # what is printed with it would have lines that spgnn does not say
+                if "\n" in word:  # a message with it would have lines that are not spgnn's
                     raise UsageError(f"{word!r} has a line break; expected none in names and options")
             code = command.main(argv, prog_name=name, standalone_mode=False, terminal_width=page_width(sys.stdout))
             sys.stdout.flush()
@@ -121,7 +123,7 @@ def _fail(error: BaseException) -> int:
         sys.stderr.write("spgnn: error: out of memory: an allocation failed\n")
         return ResourceError.exit_code
 
-    def body():
+    def body() -> None:
         raise error
 
     return run_protected(body)

@@ -120,11 +120,12 @@ def rows_table(rows: Sequence[Row], columns: Columns, room: int = 0) -> str:
 
 
 def _fitting(rows: Sequence[Row], columns: Columns, omit: Sequence[str]) -> Columns:
-    """Return the columns without those of `omit` that do not fit the terminal."""
-    for count in range(len(omit) + 1):
-        shown = {key: text for key, text in columns.items() if key not in omit[:count]}
+    """Return the columns without as many of `omit` as make the table fit the terminal."""
+    shown = dict(columns)
+    for key in omit:
         if "\n\n" not in rows_table(rows, shown):
             break
+        shown.pop(key, None)
     return shown
 
 
@@ -184,7 +185,7 @@ class ProgressBar:
     Call it with (done, total); use it in `with`, which ends the bar.
     """
 
-    def __init__(self, what: str, text=bytes_text):
+    def __init__(self, what: str, text: Callable[[int], str] = bytes_text):
         self.what = what
         self.text = text
         self.is_terminal = sys.stderr.isatty()
@@ -194,7 +195,7 @@ class ProgressBar:
     def __enter__(self) -> ProgressBar:
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._is_drawn:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
@@ -223,26 +224,27 @@ class PassBars:
 
     def __init__(self, what: str):
         self.what = what
-        self._name, self._done, self._bar = "", 0, None
+        self._name, self._done = "", 0
+        self._bar: ProgressBar | None = None
 
     def __enter__(self) -> PassBars:
         return self
 
-    def __exit__(self, *error) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._bar is not None:
             self._bar.__exit__(*error)
             self._bar = None
 
     def __call__(self, name: str, done: int, total: int) -> None:
         if self._bar is None or name != self._name or done < self._done:
-            self.__exit__(None, None, None)
+            self.__exit__()
             self._name, self._bar = name, ProgressBar(f"{self.what}: {name}", text=lambda count: f"{count:,}")
         self._done = done
         self._bar(done, total)
 
     def note(self, line: str) -> None:
         """Write a line of text between two bars."""
-        self.__exit__(None, None, None)
+        self.__exit__()
         say(line)
 
 

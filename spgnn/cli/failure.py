@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,7 +26,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 class CommandError(SpgnnError):
-    """An error as the command line shows it: "error: " and its message, with its exit code; a line for the run in `out`."""
+    """An error as the command line shows it, with its exit code; where the run in `out` can be continued, with the command."""
 
     def __init__(self, error: SpgnnError, out: str = ""):
         message = f"error: {error}{_set_by_preset(str(error))}"
@@ -44,10 +44,10 @@ def _has_checkpoint(run: Path) -> bool:
 
 
 @contextmanager
-def explaining(out: str = "") -> Iterator[None]:
-    """Raise every error of the block as the command line shows it; RankError stays, another rank has shown it.
+def explaining(out: str = "") -> Generator[None]:
+    """Raise every error of the block as the command line shows it.
 
-    So does StoppedError, which is no failure.
+    RankError stays as it is, as another rank has shown it, and StoppedError, which is no failure.
     Args: out  folder of the run that the block trains.
     """
     try:
@@ -82,7 +82,7 @@ def explained(error: BaseException) -> BaseException:
 
 
 def _set_by_preset(message: str) -> str:
-    """Return which options that a message names were set by --preset, which nobody has typed."""
+    """Return a note on the options in a message that --preset has set: nobody has typed them."""
     context = click.get_current_context(silent=True)
     preset, names = (context.meta.get("preset") if context else None) or ("", ())
     flags = [f"--{name.replace('_', '-')}" for name in sorted(names)]
@@ -106,7 +106,11 @@ def _usage(error: click.UsageError) -> str:
         message = f"no such option {error.option_name}{nearest(error.option_name, known)}"
     elif isinstance(error, click.BadParameter) and error.param is not None:
         message = _of_value(message, error.param.type)
-    elif (command := re.match("No such command '(.*?)'", message)) and error.ctx:
-        message = f"no such command {command[1]!r}{nearest(command[1], error.ctx.command.list_commands(error.ctx))}"
+    elif (
+        (name := re.match("No such command '(.*?)'", message))
+        and error.ctx
+        and isinstance(group := error.ctx.command, click.Group)
+    ):
+        message = f"no such command {name[1]!r}{nearest(name[1], group.list_commands(error.ctx))}"
     command = error.ctx.command_path if error.ctx else "spgnn"
     return f"{message[:1].lower()}{message[1:]} (see `{command} --help`)"

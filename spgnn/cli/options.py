@@ -9,21 +9,13 @@ import re
 import typing
 from collections.abc import Callable
 from dataclasses import Field, fields
+from typing import Any
 
 import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from ..config import (
-    PRESETS,
-    SourceConfig,
-    TrainConfig,
-    continued,
-    layered,
-    preset_options,
-    sections,
-    toml_values,
-)
+from ..config import PRESETS, SourceConfig, TrainConfig, continued, layered, preset_options, sections, toml_values
 from ..config.names import FORMATS, MODELS, PARTITIONERS, SAMPLERS, SCHEMES
 from ..errors import UsageError
 
@@ -78,15 +70,15 @@ class Sections(click.Command):
     Args: first  names of the options that --help shows; "": all. --help all shows the others too, and `tables`.
     """
 
-    def __init__(self, *args, first: str = "", tables: str = "", **settings):
+    def __init__(self, *args: Any, first: str = "", tables: str = "", **settings: Any):
         super().__init__(*args, **settings, add_help_option=False)
         self.first, self.tables = first.split(), tables
-        kind = {"is_flag": False, "flag_value": "short", "metavar": "[all]"} if first else {"is_flag": True}
-        text = "show these options, or all" if first else "show this text"
-        shows = {
-            "callback": _show_help, "expose_value": False, "is_eager": True, "help": text, "shell_complete": complete,
-        }  # fmt: skip
-        self.params.append(click.Option(["-h", "--help"], **kind, **shows))
+        settings = {"help": "show this text", "is_flag": True}
+        if first:
+            settings = {"help": "show these options, or all", "flag_value": "short", "metavar": "[all]"}
+            settings |= {"is_flag": False, "shell_complete": complete}
+        flags = ["-h", "--help"]
+        self.params.append(click.Option(flags, callback=_show_help, expose_value=False, is_eager=True, **settings))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         params = {p.name: p for p in self.get_params(ctx) if isinstance(p, click.Option)}
@@ -120,18 +112,17 @@ class Sections(click.Command):
 class OneProcess(Sections):
     """A command for one process; under a launcher every rank would do the same work and overwrite the same files."""
 
-    def invoke(self, ctx: click.Context):
+    def invoke(self, ctx: click.Context) -> Any:
         from ..dist.job.protect import find_launcher
 
         launcher = find_launcher(os.environ)
         if launcher is not None and launcher.size > 1:
-            raise UsageError(
-                f"{ctx.command_path} runs in one process, {launcher.name} started {launcher.size}; run it without a launcher"
-            )
+            started = f"{launcher.name} started {launcher.size}"
+            raise UsageError(f"{ctx.command_path} runs in one process, {started}; run it without a launcher")
         return super().invoke(ctx)
 
 
-def complete(_, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete(_: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return what a shell completes a value to: names of what the parameter takes, the last of a list; files or folders."""
     listed, comma, last = incomplete.rpartition(",")
     kinds = [kind for kind, metavars in FILES.items() if set(re.findall(r"\w+", str(param.metavar))) & metavars][:1]
@@ -174,57 +165,64 @@ source_options = group_options(SourceConfig)
 
 def output_options(command: Callable) -> Callable:
     """Add --json and --debug, which every command has."""
-    command = click.option(
-        "--debug", is_flag=True, expose_value=False, callback=_set_debug, help="show the traceback of an error"
-    )(command)
+    text = "show the traceback of an error"
+    command = click.option("--debug", is_flag=True, expose_value=False, callback=_set_debug, help=text)(command)
     return click.option("--json", "as_json", is_flag=True, help="print JSON, one object per line")(command)
 
 
 def config_options(cls: type) -> Callable:
-    """Return the decorator that adds GRAPH, --config, and an option for each field of cls.
+    """Return the decorator that adds GRAPH, --config, of a training --preset, and an option for each field of cls.
 
-    A training has --preset too, which the TOML file may name. The command gets `graph` and `config`: the preset,
-    overridden by the TOML file, and that by the command line.
+    The command gets `graph` and `config`.
     """
+    text = "TOML file of options; the command line wins"
+    layers = {"config": click.option("--config", metavar="FILE", help=text, shell_complete=complete)}
+    if cls is TrainConfig:
+        text = "options of a paper; given ones win"
+        layers = {"preset": click.option("--preset", metavar="NAME", help=text, shell_complete=complete)} | layers
 
     def decorate(command: Callable) -> Callable:
         @functools.wraps(command)
-        def body(graph, config, preset=None, **values):
+        def body(graph: str | None, config: str | None, preset: str | None = None, **values: Any) -> Any:
             given = {f.name: values.pop(f.name) for f in fields(cls)}
             source_of = click.get_current_context().get_parameter_source
             given = {name: value for name, value in given.items() if source_of(name) != ParameterSource.DEFAULT}
-            in_file = {name.replace("-", "_"): value for name, value in (toml_values(config) if config else {}).items()}
-            graph = graph or in_file.get("graph", "")
-            in_file.pop("graph", None)
-            if cls is TrainConfig:
-                preset = preset or str(in_file.get("preset", ""))
-                in_file.pop("preset", None)
-            first = preset_options(preset) if preset else {}
-            # Read by cli.failure: a message about one of these names an option that nobody has typed.
-            click.get_current_context().meta["preset"] = preset, first.keys() - in_file.keys() - given.keys()
-            settings = layered(cls, first | in_file, config or "command line", given)
-            if getattr(settings, "resume", ""):
-                graph, settings = continued(graph, first | in_file | given)
-            if not isinstance(graph, str) or not graph:
-                raise UsageError("GRAPH is missing; give a built-in name such as wordnet, a file or a folder")
+            graph, settings = _settings(cls, graph or "", config, preset or "", given)
             return command(graph=graph, config=settings, **values)
 
-        first = ("preset", "config") if cls is TrainConfig else ("config",)
-        body.sections = {"Many options at once": first} | sections(cls)
-        body = click.option(
-            "--config", metavar="FILE", help="TOML file of options; the command line wins", shell_complete=complete
-        )(group_options(cls)(body))
-        if cls is TrainConfig:
-            body = click.option(
-                "--preset", metavar="NAME", help="options of a paper; given ones win", shell_complete=complete
-            )(body)
+        vars(body)["sections"] = {"Many options at once": tuple(layers)} | sections(cls)
+        added = [*layers.values(), group_options(cls)]
+        for add in reversed(added):
+            body = add(body)
         return click.argument("graph", metavar="GRAPH", required=False, shell_complete=complete)(body)
 
     return decorate
 
 
+def _settings(cls: type, graph: str, file: str | None, preset: str, given: dict[str, Any]) -> tuple[str, Any]:
+    """Return GRAPH and a cls: the preset, overridden by the TOML file, and that by the options that are given.
+
+    The file may name GRAPH and, of a training, the preset. A training with --resume has the options of its run.
+    """
+    in_file = {name.replace("-", "_"): value for name, value in (toml_values(file) if file else {}).items()}
+    named = in_file.pop("graph", "")
+    graph = graph or named
+    if cls is TrainConfig:
+        named = in_file.pop("preset", "")
+        preset = preset or str(named)
+    first = preset_options(preset) if preset else {}
+    # cli.failure reads it: a message about one of these options says that the preset has set it.
+    click.get_current_context().meta["preset"] = preset, first.keys() - in_file.keys() - given.keys()
+    settings = layered(cls, first | in_file, file or "command line", given)
+    if getattr(settings, "resume", ""):
+        graph, settings = continued(graph, first | in_file | given)
+    if not isinstance(graph, str) or not graph:
+        raise UsageError("GRAPH is missing; give a built-in name such as wordnet, a file or a folder")
+    return graph, settings
+
+
 def flag(name: str) -> str:
-    """Return the long flag of a field: weight_decay -> --weight-decay."""
+    """Return the long flag of a field, weight_decay -> --weight-decay."""
     return "--" + name.replace("_", "-")
 
 
@@ -260,12 +258,13 @@ def _listed(name: str, text: str) -> list[str]:
     return found
 
 
-def _option(f: Field, hint: type) -> Callable:
+def _option(f: Field, hint: Any) -> Callable:
     """Return the decorator of the option of a field: its type, choices, bounds, default and help."""
     alias = f.metadata["alias"]
     flags = [f"-{f.name}"] * (len(f.name) == 1) + [flag(f.name)] + [flag(alias)] * bool(alias)
     low, high = f.metadata["low"], f.metadata["high"]
-    kind, metavar, more = hint, f.metadata["metavar"] or "NAME", {}
+    kind, metavar = hint, f.metadata["metavar"] or "NAME"
+    more: dict[str, Any] = {}
     if hint is bool:
         flags = [f"{flag(f.name)}/--no-{f.name.replace('_', '-')}"]
     elif typing.get_origin(hint) is typing.Literal:
@@ -285,18 +284,14 @@ def _help_row(option: click.Option) -> tuple[str, str]:
     if option.secondary_opts:
         return f"--[no-]{option.opts[0][2:]}", f"{option.help} [{'on' if value else 'off'}]"
     if option.is_flag:
-        return ", ".join(option.opts), option.help
-    shown = (
-        f" [{value:g}]"
-        if isinstance(value, (int, float))
-        else f" [{value}]"
-        if isinstance(value, str) and value
-        else ""
-    )
-    return f"{', '.join(option.opts)} {option.metavar}", option.help + shown
+        return ", ".join(option.opts), str(option.help)
+    if isinstance(value, (int, float)):
+        value = f"{value:g}"
+    default = f" [{value}]" if isinstance(value, str) and value else ""
+    return f"{', '.join(option.opts)} {option.metavar}", f"{option.help}{default}"
 
 
-def _show_help(ctx: click.Context, _, value: str | bool | None) -> None:
+def _show_help(ctx: click.Context, _: click.Parameter, value: str | bool | None) -> None:
     """Print the help and leave; ctx.meta["help"] is what --help was given."""
     if value and not ctx.resilient_parsing:
         ctx.meta["help"] = value
@@ -304,7 +299,6 @@ def _show_help(ctx: click.Context, _, value: str | bool | None) -> None:
         ctx.exit()
 
 
-def _set_debug(_, __, value: bool) -> None:
+def _set_debug(_: click.Context, __: click.Parameter, value: bool) -> None:
     if value:
-        # spgnn.dist reads it, on this rank and wherever an error ends the job.
-        os.environ["SPGNN_DEBUG"] = "1"
+        os.environ["SPGNN_DEBUG"] = "1"  # spgnn.dist reads it where an error ends the job

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -89,9 +90,8 @@ def _show(title: str, reports: list[dict]) -> None:
         hidden = ("label_entropies", "starts")
         write(fields_table(title, {name: value for name, value in reports[0].items() if name not in hidden}))
         if starts := reports[0].get("starts"):
-            write_table(
-                starts, {"start": "start", "total_rows": "rows sent", "max_send_rows": "max sent", "seconds": "s"}
-            )
+            columns = {"start": "start", "total_rows": "rows sent", "max_send_rows": "max sent", "seconds": "s"}
+            write_table(starts, columns)
         return
     write(f"{title}: {reports[0]['n']:,} nodes, {reports[0]['nnz']:,} nonzeros")
     write_table(reports, {name: text for name, text in COLUMNS.items() if name in reports[0]}, OMIT)
@@ -107,14 +107,11 @@ def _out_of_core(graph: str, config: PartitionConfig) -> dict:
         raise UsageError("--memory requires --out DIR, the folder that receives the parts")
     method = config.method or "spring"
     if method not in STREAMING:
-        raise UsageError(
-            f"--method {method} needs the graph in memory; omit --memory, or choose {', '.join(STREAMING)}"
-        )
-    for name in OPTIONS:
-        if getattr(config, name) != getattr(PartitionConfig(), name):
-            raise UsageError(
-                f"{flag(name)} is for {' or '.join(OPTIONS[name])}, which needs the graph in memory; omit --memory"
-            )
+        choices = ", ".join(STREAMING)
+        raise UsageError(f"--method {method} needs the graph in memory; omit --memory, or choose {choices}")
+    for name in _given(config, OPTIONS):
+        methods = " or ".join(OPTIONS[name])
+        raise UsageError(f"{flag(name)} is for {methods}, which needs the graph in memory; omit --memory")
     if config.hosts > 1:
         raise UsageError("--hosts needs the graph in memory; omit --memory")
     files = {name: getattr(config, name) or None for name in ("features", "labels", "split", "format", "edge_features")}
@@ -136,13 +133,10 @@ def _in_memory(graph: str, config: PartitionConfig, choices: list[tuple[int, str
     from ..partition import part_graph, save_partition
     from ..partition.folder.store import check_free
 
-    for name in ("nodes", "relabel", "edge_features", "antisymmetric"):
-        if getattr(config, name) != getattr(PartitionConfig(), name):
-            convert = "; or give it to `spgnn convert`" if name in ("edge_features", "antisymmetric") else ""
-            raise UsageError(f"{flag(name)} requires --memory{convert}")
-    options = {
-        name: getattr(config, name) for name in OPTIONS if getattr(config, name) != getattr(PartitionConfig(), name)
-    }
+    for name in _given(config, ("nodes", "relabel", "edge_features", "antisymmetric")):
+        convert = "; or give it to `spgnn convert`" if name in ("edge_features", "antisymmetric") else ""
+        raise UsageError(f"{flag(name)} requires --memory{convert}")
+    options = _given(config, OPTIONS)
     choices = [(k, method or "metis") for k, method in choices]
     for name, value in options.items():
         for _, method in choices:
@@ -155,14 +149,19 @@ def _in_memory(graph: str, config: PartitionConfig, choices: list[tuple[int, str
     for k, method in choices:
         tried: list[dict] = []
         hosts = max(config.hosts, 1)
-        of_starts = {"tried": tried} if method == "volume" and hosts == 1 else {}
-        how = {"seed": config.seed, "balance": config.balance, "hosts": hosts} | options | of_starts
-        part = part_graph(loaded, k, method, **how)
+        more: dict[str, Any] = options | ({"tried": tried} if method == "volume" and hosts == 1 else {})
+        part = part_graph(loaded, k, method, config.seed, config.balance, hosts=hosts, **more)
         reports.append(part.describe(loaded) | ({"starts": tried} if tried else {}))
         if config.out:
             save_partition(part, config.out, loaded, hops=config.hops)
         reports[-1] |= _measured(loaded, part) | ({"out": config.out} if config.out else {})
     return loaded.edges, reports
+
+
+def _given(config: PartitionConfig, names: Iterable[str]) -> dict[str, Any]:
+    """Return those of the options that do not have their default."""
+    values = {name: getattr(config, name) for name in names}
+    return {name: value for name, value in values.items() if value != getattr(PartitionConfig, name)}
 
 
 def _measured(loaded: Graph, part: Partition) -> dict:

@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ..config import VerifyConfig
 from ..config.groups import ModelConfig
+from ..config.names import Edges, Norm
 from ..errors import UsageError
 from .console import folded, write, write_json
 from .options import EDGES_HELP, GRAPH_HELP, MODEL_HELP, OneProcess, complete, config_options, integers, output_options
 from .source import load
 
 if TYPE_CHECKING:
+    import torch
+
     from ..graph import Graph
+
+    Model = torch.nn.Module | Callable[[], torch.nn.Module]
 
 NOT_EXACT = 6  # exit code
 NO_LABELS = 4  # columns of a model on a graph without labels
@@ -46,8 +51,9 @@ def verify(graph: str, config: VerifyConfig, made: str, as_json: bool) -> int:
 
     sizes, c = integers("ranks", config.ranks), config.replication
     loaded = load(graph, config.format, config.features, config.labels)
-    model, options, edges = _model(made, loaded, config)
-    found = verify_model(model, loaded.with_edges(edges), sizes, replication=c, seed=config.seed, **options)
+    model, operator, norm, edges = _model(made, loaded, config)
+    loaded, options = loaded.with_edges(edges), {"operator": operator, "feature_norm": norm}
+    found = verify_model(model, loaded, sizes, replication=c, seed=config.seed, **options)
     if as_json:
         for row in found.rows:
             write_json(asdict(row))
@@ -57,8 +63,8 @@ def verify(graph: str, config: VerifyConfig, made: str, as_json: bool) -> int:
     return 0 if found.ok else NOT_EXACT
 
 
-def _model(made: str, graph: Graph, config: VerifyConfig) -> tuple[Any, dict[str, Any], str]:
-    """Return a model, or what makes it, the options of distribute that it is for, and how it uses edges."""
+def _model(made: str, graph: Graph, config: VerifyConfig) -> tuple[Model, Norm, str, Edges]:
+    """Return a model, or a function that makes it, its operator, and how it uses features and edges."""
     from ..layers.registry import ModelSpec, operator_of
 
     sizes, norm, edges = (graph.n_features, graph.n_classes or NO_LABELS), config.feature_norm, config.edges
@@ -76,10 +82,10 @@ def _model(made: str, graph: Graph, config: VerifyConfig) -> tuple[Any, dict[str
         run = KeptRun.read(Path(made))
         model, operator = run.model(), operator_of(run.config, run.spec)
         norm, edges = run.config.feature_norm, run.config.edges
-    return model, {"operator": operator, "feature_norm": norm}, edges
+    return model, operator, norm, edges
 
 
-def _function(made: str) -> Callable:
+def _function(made: str) -> Callable[[int, int], torch.nn.Module]:
     """Return a function of a Python file, FILE.py:FUNCTION. Raises: UsageError where there is none."""
     from importlib.util import module_from_spec, spec_from_file_location
 
@@ -87,6 +93,7 @@ def _function(made: str) -> Callable:
     if not Path(file).is_file():
         raise UsageError(f"{made}: {file} is no file; expected FILE.py:FUNCTION, or the folder of a run")
     spec = spec_from_file_location(Path(file).stem, file)
+    assert spec is not None and spec.loader is not None, "a .py file has both"
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     function = getattr(module, name, None)

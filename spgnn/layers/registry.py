@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..config import TrainConfig, build
-from ..config.groups import ModelConfig
+from ..config.groups import ModelConfig, OperatorConfig
 from ..config.names import MODELS, Norm
 from ..config.registry import Registry, check_known
 from ..errors import UsageError, check_integer, nearest
@@ -113,7 +113,7 @@ class ModelSpec:
     arguments: dict[str, Any]
 
     @classmethod
-    def of(cls, config: TrainConfig, f_in: int, n_classes: int, f_edge: int = 0) -> ModelSpec:
+    def of(cls, config: ModelConfig, f_in: int, n_classes: int, f_edge: int = 0) -> ModelSpec:
         """Return the model that options describe for a graph with f_in features, n_classes classes and f_edge attributes of edges.
 
         Raises: UsageError, see check_options; for a family that reads attributes of edges, where there are none.
@@ -146,7 +146,7 @@ class ModelSpec:
         return family.make(f_in, n_classes, build(TrainConfig, options | {"model": self.family}), *f_edge)
 
 
-def check_options(config: TrainConfig) -> None:
+def check_options(config: ModelConfig) -> None:
     """Raise UsageError for a family that is not known, and for an option that only others have."""
     FAMILIES.find(config.model, "--model")
     for field in fields(config):
@@ -158,7 +158,7 @@ def check_options(config: TrainConfig) -> None:
     _check_values(config)
 
 
-def _check_values(config: TrainConfig) -> None:
+def _check_values(config: ModelConfig) -> None:
     """Raise UsageError for values of options that do not fit each other, in the words of the command line."""
     has_hidden = config.layers > 1 or config.classifier
     if config.model in ("gat", "transformer") and has_hidden and config.hidden % config.heads:
@@ -175,7 +175,7 @@ def _check_values(config: TrainConfig) -> None:
         raise UsageError(f"--hidden {config.hidden} has no column for each of the {powers + 1} powers; raise --hidden")
 
 
-def model_title(config: TrainConfig) -> str:
+def model_title(config: ModelConfig) -> str:
     """Return family, depth and width of a model: gcn, 2 layers, hidden 128.
 
     Raises: UsageError for a family that is not known.
@@ -185,7 +185,7 @@ def model_title(config: TrainConfig) -> str:
     return ", ".join([config.model, *(text for name, text in words.items() if name in options)])
 
 
-def operator_of(config: TrainConfig, spec: ModelSpec | None = None) -> Norm:
+def operator_of(config: ModelConfig, spec: ModelSpec | None = None) -> Norm:
     """Return --operator; for auto the first layer's: gcn where it names none, loops where no layer multiplies.
 
     Args:   spec  the model; None: of the options, on a graph of any widths.
@@ -199,7 +199,7 @@ def operator_of(config: TrainConfig, spec: ModelSpec | None = None) -> Norm:
     with torch.device("meta"):  # no memory, whatever the widths are
         model = (spec or ModelSpec.of(config, 2, 2, 2)).build()
     multiplies = any(hops_of(layer) != 0 for layer in getattr(model, "layers", [model]))
-    norms, named = norms_of(model), getattr(config, "operator", "auto")
+    norms, named = norms_of(model), config.operator if isinstance(config, OperatorConfig) else "auto"
     if named == "auto":
         return (norms[0] or "gcn") if multiplies else "loops"  # the pattern of gcn, and no sums that are divided by
     if multiplies and None not in norms:

@@ -159,7 +159,7 @@ def _in_memory(graph: str, config: PartitionConfig, choices: list[tuple[int, str
 
 
 def _given(config: PartitionConfig, names: Iterable[str]) -> dict[str, Any]:
-    """Return those of the options that do not have their default."""
+    """Return the options that differ from their defaults."""
     values = {name: getattr(config, name) for name in names}
     return {name: value for name, value in values.items() if value != getattr(PartitionConfig, name)}
 

@@ -8,8 +8,7 @@ import pytest
 from worlds import launch
 
 from spgnn.dist import SelfCommunicator, run_threads
-from spgnn.dist.job.watchdog import ObservedCommunicator
-from spgnn.dist.job.watchdog import GRACE_S, Watchdog, verdict, watched
+from spgnn.dist.job.watchdog import GRACE_S, ObservedCommunicator, Watchdog, verdict, watched
 
 PROGRAM = """
 import os, signal, sys, time

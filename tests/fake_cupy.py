@@ -217,8 +217,6 @@ class NcclCommunicator:
     def commSplit(self, color: int, key: int):
         self.calls += 1
         met = within_limit(lambda: self._met(self.calls, (color, key)))
-        if color < 0:
-            return None
         ranks = [rank for _, rank in sorted((k, rank) for rank, (c, k) in enumerate(met) if c == color)]
         part = NcclCommunicator.__new__(NcclCommunicator)
         part._join((self.key, self.calls, color), len(ranks), ranks.index(self.rank))

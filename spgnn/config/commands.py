@@ -128,7 +128,9 @@ class MeasureConfig(
     ranks: str = option("", "numbers of ranks P [4, or as --partition]", metavar="4,16,...")
     k: str = option("", "or numbers of parts, P = k c", metavar="4,16,...")
     method: str = changed(groups.PartitionerConfig, "method", groups.PartitionerConfig.method, **METHODS)
+    # pyrefly: ignore[bad-override]: several, with commas
     scheme: str = changed(groups.ExchangeConfig, "scheme", groups.ExchangeConfig.scheme, **LISTED)
+    # pyrefly: ignore[bad-override]: several, with commas
     replication: str = changed(groups.ExchangeConfig, "replication", "1", metavar="1,2,...")
     machine: str = changed(
         groups.MachineConfig, "machine", groups.MachineConfig.machine, help="machine of --scheme auto, --simulate"
@@ -153,9 +155,11 @@ class PlanConfig(
     heading = "Partition"
     ranks: str = option("", "numbers of ranks P [4, or as --partition]", metavar="4,16,...")
     method: str = changed(groups.PartitionerConfig, "method", groups.PartitionerConfig.method, **METHODS)
+    # pyrefly: ignore[bad-override]: several, with commas
     scheme: str = changed(
         groups.ExchangeConfig, "scheme", "cover,columns,broadcast,two-tier", help="exchanges", **LISTED
     )
+    # pyrefly: ignore[bad-override]: several, with commas
     replication: str = changed(groups.ExchangeConfig, "replication", "1,2", metavar="1,2,...")
     machine: str = changed(
         groups.MachineConfig, "machine", "", help="machine model [this host, as laptop]", heading="Machine"

@@ -16,7 +16,7 @@ import typing
 from collections.abc import Iterable
 from dataclasses import Field, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from ..atomic import read_regular
 from ..errors import InputError, UsageError, nearest
@@ -24,6 +24,15 @@ from ..errors import InputError, UsageError, nearest
 MOST_COUNT = 10**12  # of what is counted in integers without a bound of its own
 HUGE = 2**1000  # an integer that no float holds
 MOST_TOML = 1 << 15  # bytes
+
+
+class Options(Protocol):
+    """A dataclass whose fields are options."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field]]
+
+
+Config = TypeVar("Config", bound=Options)
 
 
 def option(
@@ -34,7 +43,7 @@ def option(
     metavar: str = "",
     heading: str = "",
     **more,
-):
+) -> Any:
     """Return a dataclass field with its help text and bounds; the command line reads them too.
 
     Args: metavar  what help shows as the value.
@@ -48,7 +57,7 @@ def option(
     return field(default=default, metadata=facts | {"alone": "", "per_rank": False, "alias": ""} | more)
 
 
-def changed(group: type, name: str, default: Any, **facts):
+def changed(group: type, name: str, default: Any, **facts) -> Any:
     """Return the option `name` of a group with another default and, if given, other help, bounds or metavar."""
     known = group.__dataclass_fields__[name].metadata
     return field(default=default, metadata=known | {"heading": known["heading"] or group.heading} | facts)
@@ -64,17 +73,17 @@ def sections(cls: type) -> dict[str, tuple[str, ...]]:
     return {heading: tuple(names) for heading, names in found.items()}
 
 
-def select(cls: type, config):
+def select(cls: type[Config], config: object) -> Config:
     """Return the config cls of the values that another config has for its options; the others have their defaults."""
     return cls(**{f.name: getattr(config, f.name, f.default) for f in fields(cls)})
 
 
-def shared_values(config) -> dict[str, Any]:
+def shared_values(config: Options) -> dict[str, Any]:
     """Return {"option.NAME": value} of the options that have to be the same on all ranks, for check_same."""
     return {f"option.{f.name}": getattr(config, f.name) for f in fields(config) if not f.metadata["per_rank"]}
 
 
-def build(cls: type, values: dict[str, Any], where: str = "options"):
+def build(cls: type[Config], values: dict[str, Any], where: str = "options") -> Config:
     """Return cls(**values), each value checked against its field.
 
     Raises: UsageError with the nearest known name for an unknown key, and with the bounds or choices.
@@ -90,7 +99,7 @@ def build(cls: type, values: dict[str, Any], where: str = "options"):
     return cls(**checked)
 
 
-def read_toml(cls: type, path: str | Path, overrides: dict[str, Any] | None = None):
+def read_toml(cls: type[Config], path: str | Path, overrides: dict[str, Any] | None = None) -> Config:
     """Return cls from a TOML file, with overrides on top.
 
     Raises: InputError where the file is not TOML; UsageError for an unknown key or a bad value.
@@ -113,14 +122,14 @@ def toml_values(path: str | Path) -> dict[str, Any]:
         raise InputError(f"{path}: cannot be read as TOML: {error}") from None
 
 
-def layered(cls: type, values: dict[str, Any], where: str, overrides: dict[str, Any]):
+def layered(cls: type[Config], values: dict[str, Any], where: str, overrides: dict[str, Any]) -> Config:
     """Return cls from the values of a file, where, with overrides, the options of the command line, on top."""
     config, given = build(cls, values, where), build(cls, overrides, "command line")
     names = [name.replace("-", "_") for name in overrides]
     return replace(config, **{name: getattr(given, name) for name in names})
 
 
-def to_toml(config, extra: dict[str, Any] | None = None) -> str:
+def to_toml(config: Options, extra: dict[str, Any] | None = None) -> str:
     """Return the TOML text of a config; reading it gives the same config."""
     names = [name for group in sections(type(config)).values() for name in group]
     values = (extra or {}) | {name: getattr(config, name) for name in names}

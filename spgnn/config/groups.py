@@ -7,6 +7,7 @@ from typing import Literal
 
 from . import names
 from .fields import option
+from .names import Metric, Norm, NumberLoss, Scheme
 
 MOST_SEED, MOST_THREADS, MOST_BALANCE = 2**63 - 1, 1024, 1e6
 MOST_HOPS = 127  # of a halo, which counts them in a byte
@@ -61,7 +62,7 @@ class OperatorConfig:
     """What a layer multiplies with."""
 
     heading = "Graph"
-    operator: Literal["auto", names.Norm] = option("auto", "normalisation of A; auto: the model's")
+    operator: Literal["auto", Norm] = option("auto", "normalisation of A; auto: the model's")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,8 +125,8 @@ class OptimiserConfig:
     optimizer: Literal["adam", "adamw", "sgd"] = option("adam", "update rule")
     weight_decay: float = option(0.0, "L2 penalty; of adamw the decay", low=0, high=1e30)
     decay_layers: Literal["all", "first"] = option("all", "layers that weight decay acts on")
-    loss: Literal["auto", names.NumberLoss] = option("auto", "of numbers; auto: mse", metavar="auto|mse|mae|huber")
-    metric: Literal["auto", names.Metric] = option("auto", "score that decides: accuracy, micro_f1, r2", metavar="NAME")
+    loss: Literal["auto", NumberLoss] = option("auto", "of numbers; auto: mse", metavar="auto|mse|mae|huber")
+    metric: Literal["auto", Metric] = option("auto", "score that decides: accuracy, micro_f1, r2", metavar="NAME")
     patience: int = option(0, "stop after N epochs without progress; 0: never", low=0)
 
 
@@ -266,7 +267,7 @@ class ExchangeConfig:
     """What travels between ranks, and as which type."""
 
     heading = "Communication"
-    scheme: Literal["auto", "flat", names.Scheme] = option(
+    scheme: Literal["auto", "flat", Scheme] = option(
         "auto", "auto: fastest; flat: blind to hosts", alias="exchange", metavar="NAME"
     )
     replication: int = option(1, "replication factor c of 1.5D; c*c divides P", low=1)

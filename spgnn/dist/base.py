@@ -80,9 +80,9 @@ class BaseCommunicator(ABC):
     def barrier(self) -> None:
         self._meet(headers.header("barrier", self.size))
 
-    def split(self, color: int | None, key: int | None = None) -> Self | None:
-        if color is not None and color < 0:
-            raise UsageError(f"rank {self.rank}: split color {color}; expected 0 or more, or None")
+    def split(self, color: int, key: int | None = None) -> Self:
+        if color < 0:
+            raise UsageError(f"rank {self.rank}: split color {color}; expected 0 or more")
         return self._split(headers.header("split", self.size), color, self.rank if key is None else key)
 
     def abort(self, exit_code: int, message: str) -> None:
@@ -113,7 +113,7 @@ class BaseCommunicator(ABC):
     def _broadcast(self, head: np.ndarray, x: np.ndarray, root: int) -> None: ...
 
     @abstractmethod
-    def _split(self, head: np.ndarray, color: int | None, key: int) -> Self | None: ...
+    def _split(self, head: np.ndarray, color: int, key: int) -> Self: ...
 
     @abstractmethod
     def _meet(self, head: np.ndarray) -> object: ...
@@ -135,7 +135,7 @@ class Done:
         return None
 
 
-def members_of(choices: Sequence[Sequence[int | None]], color: int) -> list[int]:
+def members_of(choices: Sequence[Sequence[int]], color: int) -> list[int]:
     """Return the ranks whose (color, key) in choices has this color, ordered by (key, rank)."""
     return [rank for _, rank in sorted((key, rank) for rank, (theirs, key) in enumerate(choices) if theirs == color)]
 
@@ -168,9 +168,7 @@ class SelfCommunicator(BaseCommunicator):
     def _meet(self, head) -> None:
         return None
 
-    def _split(self, head, color, key) -> SelfCommunicator | None:
-        if color is None:
-            return None
+    def _split(self, head, color, key) -> SelfCommunicator:
         part = SelfCommunicator()
         part.traffic = type(self.traffic)(1, parent=self.traffic, peers=[0])
         return part

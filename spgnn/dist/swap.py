@@ -42,10 +42,10 @@ class SwapCommunicator(BaseCommunicator):
         self._link = link
         super().__init__(rank, size, traffic)
 
-    def _meet(self, head):
+    def _meet(self, head) -> np.ndarray:
         return _meet(self._link.open(), head, self.rank)
 
-    def _reduce(self, head, x, op, wait):
+    def _reduce(self, head, x, op, wait) -> Request:
         swap = self._link.open()
 
         def body():
@@ -54,7 +54,7 @@ class SwapCommunicator(BaseCommunicator):
 
         return _run(self._link, body, wait)
 
-    def _exchange(self, head, send, send_rows, recv, recv_rows, wait):
+    def _exchange(self, head, send, send_rows, recv, recv_rows, wait) -> Request:
         swap = self._link.open()
         copy_own_rows(send, send_rows, recv, recv_rows, self.rank)
 
@@ -64,7 +64,7 @@ class SwapCommunicator(BaseCommunicator):
 
         return _run(self._link, body, wait)
 
-    def _gather(self, head, x):
+    def _gather(self, head, x) -> tuple[np.ndarray, np.ndarray]:
         swap = self._link.open()
         counts = headers.rows_of(_meet(swap, head, self.rank))
         gathered = np.empty((counts.sum(), *x.shape[1:]), x.dtype)
@@ -73,7 +73,7 @@ class SwapCommunicator(BaseCommunicator):
         swap([pieces[self.rank]] * self.size, pieces)
         return gathered, counts
 
-    def _broadcast(self, head, x, root):
+    def _broadcast(self, head, x, root) -> None:
         swap = self._link.open()
         _meet(swap, head, self.rank)
         nothing, whole = np.empty(0, np.uint8), _bytes(x)
@@ -81,15 +81,13 @@ class SwapCommunicator(BaseCommunicator):
         recv = [whole if q == root and not is_root else nothing for q in range(self.size)]
         swap([whole if is_root else nothing] * self.size, recv)
 
-    def _split(self, head, color, key):
+    def _split(self, head, color, key) -> SwapCommunicator:
         swap = self._link.open()
         _meet(swap, head, self.rank)
         choices = np.empty((self.size, 2), np.int64)
-        choices[self.rank] = -1 if color is None else color, key
+        choices[self.rank] = color, key
         rows = [_bytes(row) for row in choices]
         swap([rows[self.rank]] * self.size, rows)
-        if color is None:
-            return None
         peers = members_of(choices.tolist(), color)
         traffic = Traffic(len(peers), self.traffic, peers)
         return self._part(peers.index(self.rank), len(peers), self._link.part(peers), traffic)

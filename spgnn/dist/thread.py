@@ -44,10 +44,8 @@ def run_threads(size: int, body: Callable, *args, timeout: float = 60) -> list[A
     for thread in threads:
         thread.start()
     late = world.wait_all()
-    for rank in set(range(size)) - set(
-        late
-    ):  # a thread that is still at its last lines when Python ends takes the process with it
-        threads[rank].join()
+    for rank in set(range(size)) - set(late):
+        threads[rank].join()  # one that is still at its last lines when Python ends takes the process with it
     if world.first_error is not None:
         rank, error = world.first_error
         error.add_note(f"raised on rank {rank} of {size}, phase: {world.phases[rank]}")
@@ -76,9 +74,8 @@ class _World:
         """Record that rank ended with error; release all that wait."""
         with self.changed:
             # RankError on a rank that was released comes second, whoever is scheduled first.
-            if self.first_error is None or (
-                isinstance(self.first_error[1], RankError) and not isinstance(error, RankError)
-            ):
+            is_second = self.first_error is not None and isinstance(self.first_error[1], RankError)
+            if self.first_error is None or (is_second and not isinstance(error, RankError)):
                 self.first_error = (rank, error)
             self.ended.add(rank)
             self.changed.notify_all()
@@ -213,7 +210,7 @@ class ThreadCommunicator(BaseCommunicator):
         self._start(head, payload, payloads.extend)
         return payloads
 
-    def _reduce(self, head, x, op, wait):
+    def _reduce(self, head, x, op, wait) -> _ThreadRequest:
         mine = x.copy()
 
         def finish(payloads):
@@ -225,7 +222,7 @@ class ThreadCommunicator(BaseCommunicator):
 
         return self._start(head, mine, finish, wait=wait)
 
-    def _exchange(self, head, send, send_rows, recv, recv_rows, wait):
+    def _exchange(self, head, send, send_rows, recv, recv_rows, wait) -> _ThreadRequest:
         mine, starts = send.copy(), np.concatenate([[0], np.cumsum(send_rows)])
         recv_starts = np.concatenate([[0], np.cumsum(recv_rows)])
         if recv.dtype.kind == "f":
@@ -234,33 +231,29 @@ class ThreadCommunicator(BaseCommunicator):
         def finish(payloads):
             _check_untouched(send, mine, "send", self.rank)
             for q, (theirs, their_starts) in enumerate(payloads):
-                recv[recv_starts[q] : recv_starts[q + 1]] = theirs[
-                    their_starts[self.rank] : their_starts[self.rank + 1]
-                ]
+                start, stop = their_starts[self.rank : self.rank + 2]
+                recv[recv_starts[q] : recv_starts[q + 1]] = theirs[start:stop]
 
         return self._start(head, (mine, starts), finish, recv_rows, wait)
 
-    def _gather(self, head, x):
+    def _gather(self, head, x) -> tuple[np.ndarray, list[int]]:
         rows = self._meet(head, x.copy())
         return np.concatenate(rows), [len(r) for r in rows]
 
-    def _broadcast(self, head, x, root):
+    def _broadcast(self, head, x, root) -> None:
         payloads = self._meet(head, x.copy() if self.rank == root else None)
         if self.rank != root:
             x[...] = payloads[root]
 
-    def _split(self, head, color, key):
+    def _split(self, head, color, key) -> ThreadCommunicator:
         number = self._number
         choices = self._meet(head, (color, key))
-        if color is None:
-            return None
         peers = members_of(choices, color)
         with self._group.world.changed:
-            part = self._group.parts.setdefault(
-                (number, color), _Group(self._group.world, [self._group.ranks[q] for q in peers])
-            )
+            group = _Group(self._group.world, [self._group.ranks[q] for q in peers])
+            group = self._group.parts.setdefault((number, color), group)
         phase = self.phase
-        comm = ThreadCommunicator(part, peers.index(self.rank), Traffic(len(peers), self.traffic, peers))
+        comm = ThreadCommunicator(group, peers.index(self.rank), Traffic(len(peers), self.traffic, peers))
         comm.phase = phase
         return comm
 

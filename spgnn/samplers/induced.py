@@ -18,7 +18,7 @@ from .sample import Pattern, Sample
 DRAWS, ORDER, CLIP = 0, 1, 2  # streams of a seed: what is drawn, the order of an epoch, which nodes are dropped
 
 
-def int64_of(nodes) -> np.ndarray:
+def int64_of(nodes: np.ndarray) -> np.ndarray:
     """Return integers of any type and layout as loops take them."""
     return np.ascontiguousarray(nodes).astype(np.int64, casting="safe", copy=False)
 

@@ -81,18 +81,10 @@ class Maker:
         patterns, blocks = self._last
         if patterns is sample.patterns:
             return blocks
-        blocks = tuple(
-            operators(
-                self.graph,
-                sample.node_m[: pattern.shape[1]],
-                pattern,
-                self.norms,
-                self.dtype,
-                self.alpha_E,
-                self.is_full,
-            )
-            for pattern in sample.patterns
+        of_pattern = lambda pattern: operators(
+            self.graph, sample.node_m[: pattern.shape[1]], pattern, self.norms, self.dtype, self.alpha_E, self.is_full
         )
+        blocks = tuple(map(of_pattern, sample.patterns))
         self._last = (sample.patterns, blocks)
         return blocks
 

@@ -24,7 +24,14 @@ class _Block:
     from_e  (e,) int64, the place of a nonzero in the pattern, -1 for a loop that was added; None: the same place.
     """
 
-    def __init__(self, pattern: Pattern, indptr, indices, from_e, may_be_symmetric: bool):
+    def __init__(
+        self,
+        pattern: Pattern,
+        indptr: np.ndarray,
+        indices: np.ndarray,
+        from_e: np.ndarray | None,
+        may_be_symmetric: bool,
+    ):
         self.pattern, self.indptr, self.indices, self.from_e = pattern, indptr, indices, from_e
         self.flip = cache(partial(_samplers.transpose, indptr, indices, pattern.shape[1], may_be_symmetric))
 
@@ -33,7 +40,7 @@ class _Block:
         m, place_e = self.pattern.shape[1], self.pattern.place_e
         return _samplers.block_sums(self.indptr, self.indices, m, self.from_e, place_e, graph.weights)
 
-    def operator(self, values_e=None) -> NormedBlock:
+    def operator(self, values_e: np.ndarray | None = None) -> NormedBlock:
         return NormedBlock(Csr(self.indptr, self.indices, values_e), self.flip)
 
 
@@ -101,7 +108,8 @@ def _block(pattern: Pattern, has_loops: bool, other: _Block | None, may_be_symme
     looped = _samplers.with_loops(pattern.indptr, pattern.indices) if has_loops else None
     if other is not None and other.from_e is None and looped is None:
         return other
-    return _Block(pattern, *(looped or (pattern.indptr, pattern.indices, None)), may_be_symmetric)
+    indptr, indices, from_e = looped or (pattern.indptr, pattern.indices, None)
+    return _Block(pattern, indptr, indices, from_e, may_be_symmetric)
 
 
 def _drop_stored_loops(graph: GraphArrays, block: _Block, node_m: np.ndarray, values_e: np.ndarray) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
@@ -91,7 +91,7 @@ class SamplerPool:
 
 def in_order(
     f: Callable[[int], T], indices: Iterable[int], threads: int = 1, ahead: int | None = None
-) -> Iterator[T]:  # fmt: skip
+) -> Generator[T]:  # fmt: skip
     """Yield f(index) of each index in their order, computed by threads up to `ahead` (2 threads + 2) before it is due.
 
     An error is raised where its result is due. Closing the iterator drops what has not begun and joins the threads.

@@ -86,7 +86,7 @@ class Targets:
         return self.node_T[np.argsort(key_T, kind="stable")[: self.per_epoch]]
 
 
-def balancing_weights(graph: Graph, arrays: GraphArrays, node_T: np.ndarray) -> np.ndarray:
+def balancing_weights(graph: Graph | GraphArrays, arrays: GraphArrays, node_T: np.ndarray) -> np.ndarray:
     """||A_hat(:, v)||^2 / CF(class of v) of training nodes, (T,) float64.
 
     Raises: UsageError for a graph without labels or with several a node.
@@ -103,9 +103,10 @@ def balancing_weights(graph: Graph, arrays: GraphArrays, node_T: np.ndarray) -> 
 def _training_nodes(graph: Graph | GraphArrays, train_N: np.ndarray | None) -> np.ndarray:
     if train_N is None:
         check_is_graph(graph)
+        assert isinstance(graph, Graph)
         has_label_N = labelled(graph.y) if graph.y is not None else np.ones(graph.n_nodes, bool)
         return (graph.split_N(0) == 0) & has_label_N
-    N = graph_arrays(graph).N if isinstance(graph, GraphArrays) else graph.n_nodes
+    N = graph.N if isinstance(graph, GraphArrays) else graph.n_nodes
     train_N = np.asarray(train_N)
     if train_N.dtype != bool or train_N.shape != (N,):
         raise ShapeError(f"train_N is {train_N.dtype} of shape {train_N.shape}; expected bool ({N},)")

@@ -154,10 +154,8 @@ def test_split_makes_communicators_of_equal_color(comm):
     assert (part.rank, part.size) == (members.index(r), len(members))
     assert part.all_gather(np.array([r])).tolist() == members
     assert comm.all_reduce(np.array([1])) == P
-    inner = part.split(0 if part.rank == 0 else None)
-    assert (inner is None) == (part.rank != 0)
-    if inner is not None:
-        assert inner.size == 1 and inner.all_reduce(np.array([3.0])) == 3.0
+    inner = part.split(part.rank)
+    assert inner.size == 1 and inner.all_reduce(np.array([3.0])) == 3.0
     part.phase = "inside the part"
     assert comm.phase == "inside the part" or comm.size > part.size
 
@@ -168,7 +166,7 @@ def test_splits_that_are_used_no_more_are_freed(comm):
     deepest = comm.split(comm.rank // 2).split(0)
     getattr(comm.split(0), "close", list)()  # freed once; threads have nothing to free
     for _ in range(1100):  # MPI has 2,048 communicators, and each takes two
-        part = comm.split(0 if comm.rank else None)
+        part = comm.split(int(comm.rank > 0))
     for part, ranks in (
         (kept, list(range(comm.rank % 2, comm.size, 2))),
         (deepest, [comm.rank // 2 * 2, comm.rank // 2 * 2 + 1]),

@@ -113,7 +113,6 @@ def test_split_ranks_exchange_among_themselves_and_count_in_the_whole(way):
         part.all_to_all(torch.tensor([comm.rank, comm.rank]).float(), [1, 1], recv, [1, 1])
         assert sorted(recv.tolist()) == [comm.rank % 2, comm.rank % 2 + 2]
         assert comm.traffic.sent_bytes().sum() == 4 and comm.traffic.sent_bytes()[(comm.rank + 2) % 4] == 4
-        assert device.split(None if comm.rank else 0) is None or comm.rank == 0
 
     run_threads(4, body)
 

@@ -28,7 +28,7 @@ class Transport(Protocol):
     def start(self, send, send_rows: Counts, recv, recv_rows: Counts) -> Request: ...
     def reduce(self, x, op: Op) -> None: ...
     def broadcast(self, x, root: int) -> None: ...
-    def split(self, part: Communicator | None, color: int | None, key: int) -> Transport | None: ...
+    def split(self, part: Communicator, color: int, key: int) -> Transport: ...
     def close(self) -> None: ...
 
 
@@ -98,10 +98,10 @@ class DeviceCommunicator:
     def barrier(self) -> None:
         self._comm.barrier()
 
-    def split(self, color: int | None, key: int | None = None) -> DeviceCommunicator | None:
+    def split(self, color: int, key: int | None = None) -> DeviceCommunicator:
         part = self._comm.split(color, key)
         transport = self.transport.split(part, color, self.rank if key is None else key)
-        return None if part is None or transport is None else DeviceCommunicator(part, transport, self._is_device)
+        return DeviceCommunicator(part, transport, self._is_device)
 
     def abort(self, exit_code: int, message: str) -> None:
         self._comm.abort(exit_code, message)

@@ -100,11 +100,11 @@ class NcclTransport:
         self._settle()
         self.order_behind(event)
 
-    def split(self, part: Communicator | None, color: int | None, key: int) -> NcclTransport | None:
+    def split(self, part: Communicator, color: int, key: int) -> NcclTransport:
         self._settle()  # no operation may be in flight
         with self._cupy.cuda.Device(self.device):
-            handle = self._call("split", lambda: self._handle.commSplit(-1 if color is None else color, key))
-        return None if part is None else NcclTransport(part, self.device, self._current, self.limit_s, handle)
+            handle = self._call("split", lambda: self._handle.commSplit(color, key))
+        return NcclTransport(part, self.device, self._current, self.limit_s, handle)
 
     def order_behind(self, event) -> None:
         """Make the stream that the rank computes on wait for an event."""

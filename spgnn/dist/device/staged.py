@@ -39,8 +39,8 @@ class StagedTransport:
         self.comm.broadcast(staged, root)
         x.copy_(staged)
 
-    def split(self, part: Communicator | None, color: int | None, key: int) -> StagedTransport | None:
-        return None if part is None else StagedTransport(part)
+    def split(self, part: Communicator, color: int, key: int) -> StagedTransport:
+        return StagedTransport(part)
 
     def close(self) -> None:
         """Nothing to free."""
@@ -74,8 +74,8 @@ class AddressTransport(StagedTransport):
         self._settle()
         return self._mpi.start_addresses(send.data_ptr(), sent, recv.data_ptr(), received, unit)
 
-    def split(self, part: Communicator | None, color: int | None, key: int) -> AddressTransport | None:
-        return None if part is None else AddressTransport(part, self._settle)
+    def split(self, part: Communicator, color: int, key: int) -> AddressTransport:
+        return AddressTransport(part, self._settle)
 
 
 class _StagedRequest:

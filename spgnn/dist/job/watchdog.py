@@ -87,9 +87,8 @@ class ObservedCommunicator:
     def barrier(self) -> None:
         self._within("barrier", None, self._comm.barrier)
 
-    def split(self, color: int | None, key: int | None = None) -> ObservedCommunicator | None:
-        part = self._within("split", None, self._comm.split, color, key)
-        return None if part is None else ObservedCommunicator(part, *self._observers)
+    def split(self, color: int, key: int | None = None) -> ObservedCommunicator:
+        return ObservedCommunicator(self._within("split", None, self._comm.split, color, key), *self._observers)
 
     def start_all_to_all(self, send, send_rows: Counts, recv, recv_rows: Counts) -> Request:
         return _ObservedRequest(self, recv, self._comm.start_all_to_all(send, send_rows, recv, recv_rows))

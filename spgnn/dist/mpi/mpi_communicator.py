@@ -13,7 +13,6 @@ import ctypes
 import secrets
 import time
 import weakref
-from collections.abc import Iterator
 
 import numpy as np
 from mpi4py import MPI
@@ -124,7 +123,7 @@ class MpiCommunicator(InJob, BaseCommunicator):
         )
         return self._handles.exchange(head, out, send_rows, into, recv_rows, _units(row, self.max_bytes), wait=False)
 
-    def _reduce(self, head, x, op, wait):
+    def _reduce(self, head, x, op, wait) -> MpiRequest:
         flat = x.reshape(-1)
         if x.dtype == bool:
             flat = flat.view(np.uint8)
@@ -135,12 +134,12 @@ class MpiCommunicator(InJob, BaseCommunicator):
             head, lambda: [data.Iallreduce(MPI.IN_PLACE, p, _OPS[op]) for p in pieces], None, wait
         )
 
-    def _exchange(self, head, send, send_rows, recv, recv_rows, wait):
+    def _exchange(self, head, send, send_rows, recv, recv_rows, wait) -> MpiRequest:
         copy_own_rows(send, send_rows, recv, recv_rows, self.rank)
         units = _units(send, self.max_bytes)
         return self._handles.exchange(head, _bytes(send), send_rows, _bytes(recv), recv_rows, units, wait)
 
-    def _gather(self, head, x):
+    def _gather(self, head, x) -> tuple[np.ndarray, np.ndarray]:
         counts = headers.rows_of(self._meet(head))
         gathered = np.empty((counts.sum(), *x.shape[1:]), x.dtype)
         unit, scale, most = _units(x, self.max_bytes)
@@ -157,23 +156,20 @@ class MpiCommunicator(InJob, BaseCommunicator):
             )
         return gathered, counts
 
-    def _broadcast(self, head, x, root):
+    def _broadcast(self, head, x, root) -> None:
         self._meet(head)
         flat = _bytes(x)
         for start in range(0, len(flat), self.max_bytes):
             piece = [flat[start : start + self.max_bytes], MPI.BYTE]
             self._handles.wait([self._handles.data.Ibcast(piece, root)])
 
-    def _split(self, head, color, key):
+    def _split(self, head, color, key) -> MpiCommunicator:
         self._meet(head)
         handles = self._handles
         is_used = handles.used_splits()  # on some rank
         handles.wait([handles.data.Iallreduce(MPI.IN_PLACE, [is_used, MPI.UINT8_T], MPI.MAX)])
         handles.free_unused(is_used)
-        part = handles.data.Split(MPI.UNDEFINED if color is None else color, key)
-        if part == MPI.COMM_NULL:
-            handles.add_split(None, None)
-            return None
+        part = handles.data.Split(color, key)
         peers = np.empty(part.size, np.int64)
         part.Allgather([np.array([self.rank]), MPI.INT64_T], [peers, MPI.INT64_T])
         traffic = Traffic(part.size, self.traffic, peers)
@@ -181,7 +177,7 @@ class MpiCommunicator(InJob, BaseCommunicator):
         part.Free()
         comm.phase = self.phase
         comm._whole = self
-        handles.add_split(weakref.ref(comm), comm._handles)
+        handles.splits.append((weakref.ref(comm), comm._handles))
         return comm
 
     def _meet(self, head: np.ndarray) -> np.ndarray:
@@ -254,7 +250,7 @@ class MpiHandles:
         self.data, self.headers = comm.Dup(), comm.Dup()
         self.unfinished: list[MpiRequest] = []  # of ranks that differ, held as long as the communicator
         self._row_types: dict = {}
-        self._splits: list[tuple[weakref.ref | None, MpiHandles | None]] = []  # in the order of the calls
+        self.splits: list[tuple[weakref.ref, MpiHandles]] = []  # in the order of the calls
 
     def row_type(self, n_bytes: int):
         """Return the MPI datatype of a row of n_bytes."""
@@ -312,30 +308,22 @@ class MpiHandles:
 
         return self.start(head, post, recv_rows, wait)
 
-    def add_split(self, part: weakref.ref | None, handles: MpiHandles | None) -> None:
-        """Add a split; None twice on a rank that is not in it."""
-        self._splits.append((part, handles))
-
     def used_splits(self) -> np.ndarray:
         """Return whether this rank still uses each split, (splits,) uint8."""
-        return np.array([part is not None and part() is not None for part, _ in self._splits], np.uint8)
+        return np.array([part() is not None for part, _ in self.splits], np.uint8)
 
     def free_unused(self, is_used: np.ndarray) -> None:
         """Free the splits that are not used, the same ones on all ranks. Collective."""
-        for (_, handles), used in zip(self._splits, is_used):
-            if handles is not None and not used:
+        for (_, handles), used in zip(self.splits, is_used):
+            if not used:
                 handles.free()
-        self._splits = [entry for entry, used in zip(self._splits, is_used) if used]
-
-    def own_splits(self) -> Iterator[MpiHandles]:
-        """Yield the handles of the splits that this rank is in."""
-        return (handles for _, handles in self._splits if handles is not None)
+        self.splits = [entry for entry, used in zip(self.splits, is_used) if used]
 
     def close(self) -> None:
         """Free everything once all ranks of a communicator call this; nothing if it is free. Collective."""
         if not self.data:
             return
-        for handles in self.own_splits():
+        for _, handles in self.splits:
             handles.close()
         heads = np.empty_like(head := headers.header("close", self.headers.size))
         self.wait([self.headers.Ialltoall([head, MPI.INT64_T], [heads, MPI.INT64_T])])
@@ -346,7 +334,7 @@ class MpiHandles:
         """Free everything, the remaining splits too; nothing if it is free. Collective."""
         if not self.data:
             return
-        for handles in self.own_splits():
+        for _, handles in self.splits:
             handles.free()
         for datatype in self._row_types.values():
             datatype.Free()

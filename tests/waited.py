@@ -1,9 +1,9 @@
 """Checkpoints that do not depend on how fast the disk is."""
 
-from spgnn.experiment import checkpoint_writer
+from spgnn.experiment import saving
 
 
-class Waited(checkpoint_writer.Writing):
+class Waited(saving.Writing):
     """A job that has ended before the next epoch, so that each epoch has a checkpoint."""
 
     def __init__(self, function):

@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-_HOME = {"run": "train", "resume": "train", "predict": "prediction", "save_run": "model_run", "Checkpoints": "saving"}
+_HOME = {"run": "train", "resume": "train", "predict": "prediction", "save_run": "predictions", "Checkpoints": "saving"}
 __all__ = list(_HOME)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from ..config import TrainConfig
 from ..data.load import is_built_in
 from ..data.readers.make_graph import graph_name
-from ..errors import ResourceError, UsageError, together
+from ..errors import ResourceError, UsageError, from_root
 
 HOME = Path("runs")
 LONGEST = 60  # characters of a graph's name
@@ -31,8 +31,7 @@ def resolved_out(source: str, config: TrainConfig, comm) -> Iterator[TrainConfig
         return
     if config.overwrite:
         raise UsageError("--overwrite requires --out DIR, the folder whose run is replaced")
-    made = together(comm, _make_folder, source, root=0)
-    out = comm.all_gather_json(str(made))[0]
+    out = from_root(comm, _make_folder, source)
     try:
         yield replace(config, out=out)
     finally:  # by any rank: an error on one ends the others
@@ -41,7 +40,7 @@ def resolved_out(source: str, config: TrainConfig, comm) -> Iterator[TrainConfig
                 folder.rmdir()
 
 
-def _make_folder(source: str) -> Path:
+def _make_folder(source: str) -> str:
     """Make and return runs/GRAPH-1, or the first number after it that is free."""
     name = _name_of(source)
     try:
@@ -50,7 +49,7 @@ def _make_folder(source: str) -> Path:
             with suppress(FileExistsError):
                 folder = HOME / f"{name}-{number}"
                 folder.mkdir()
-                return folder
+                return str(folder)
     except OSError as problem:
         raise ResourceError(
             f"{HOME.absolute()}: cannot be written: {problem.strerror}; choose a folder with --out DIR, "

@@ -11,7 +11,7 @@ from ..config import TrainConfig
 from ..cost.workload import HALO, Workload, graph_bytes, predicted_workload
 from ..distgraph import Parts
 from ..distgraph.part_sources import FolderSource
-from ..errors import ResourceError, UsageError, together
+from ..errors import ResourceError, UsageError, from_root, together
 from ..graph import Graph
 from ..machine import give_back_memory
 from ..partition import PartitionFolder, part_graph, save_partition
@@ -43,8 +43,7 @@ def open_parts(
         together(comm, _check_count, source.folder, config)
     else:
         M = memory_of_rank(comm, config.memory)
-        made = together(comm, _made_or_kept, source, folder, M, stack, root=0)
-        path, workload = comm.all_gather_json(made)[0]
+        path, workload = from_root(comm, _made_or_kept, source, folder, M, stack)
     found = together(comm, _seen, path)
     return Parts(found, comm, hops=config.hops, split=config.split, **asdict(prepared.how)), workload
 

@@ -63,7 +63,9 @@ def refusal(trainer: Trainer, rank: int, device: str, free: int, total: int) -> 
 
 def device_need(trainer: Trainer) -> RankMemory | None:
     """Return the predicted memory of this rank on its device; None if the model cannot run without data."""
-    rows = trainer.steps.rows
+    rows = getattr(trainer.steps, "rows", None)
+    if rows is None:  # of parts
+        return None
     own = rows.operators[0].A_oo
     try:
         return device_memory(rows.own_run(), n_ranks=trainer.comm.size, is_symmetric=own.transposed() is own)

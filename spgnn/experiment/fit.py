@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +14,7 @@ import torch
 
 from ..config import TrainConfig, has_checkpoint
 from ..distgraph import DistGraph, Fields, Parts
-from ..errors import UsageError, together
+from ..errors import UsageError, from_root, together
 from ..graph import Graph
 from ..layers.registry import ModelSpec, listed_spec, operator_of
 from ..samplers import Sampler
@@ -26,13 +26,9 @@ from ..training.notes import end_note
 from ..training.steps.fields_step import FieldsStep
 from ..training.trainer import Trainer, make_trainer
 from .auto_out import resolved_out
-from .folder import RunFolder, check_outputs, hold_folder
+from .folder import check_outputs
 from .named import Names
-from .restoring import found_checkpoint
-from .saving import Checkpoints, Log
-from .train import keep_results, summary_of
-
-Report = Callable[[dict], Any]
+from .train import Report, kept
 
 
 def train(
@@ -112,7 +108,8 @@ def train(
     with _shown(trainer, calls + ([] if report is None else [report]), progress) as call:
         if out is None:
             return trainer.fit(call)
-        return _kept(trainer, str(out), resume, custom.given(), call)
+        _keep(trainer, str(out), resume, custom.given(), call)
+    return trainer.history
 
 
 @contextmanager
@@ -135,11 +132,8 @@ def _shown(trainer: Trainer, calls: list[Report], progress: bool | None) -> Iter
                 say(note)
 
 
-def _kept(trainer: Trainer, out: str, is_resumed: bool, given: list[str], report: Report) -> History:
-    """Train with the folder of a run, and return the History.
-
-    Args: given  names of keywords that only Python has. Collective.
-    """
+def _keep(trainer: Trainer, out: str, is_resumed: bool, given: list[str], report: Report) -> None:
+    """Train with the folder of a run; given: names of keywords that only Python has. Collective."""
     dgraph, comm = trainer.dgraph, trainer.comm
     if isinstance(trainer.steps, FieldsStep):
         raise UsageError(f"out = {out!r} is not used with Fields; keep weights by torch.save(model.state_dict(), FILE)")
@@ -148,23 +142,12 @@ def _kept(trainer: Trainer, out: str, is_resumed: bool, given: list[str], report
     except UsageError:  # a custom model: predicted by its own code
         spec = None
     config = replace(trainer.config, out=out, **_options_of(dgraph, trainer.config, spec))
-    with resolved_out(dgraph.name, config, comm) as config, ExitStack() as stack:
-        is_there = together(comm, lambda: is_resumed and has_checkpoint(Path(config.out)), root=0)
-        config = replace(config, resume=config.out if comm.all_gather_json(is_there)[0] else "")
-        together(comm, check_outputs, dgraph.name, config, root=0)
-        folder = together(comm, hold_folder, config, stack, root=0)
-        trainer.config = config
-        checkpoints = Checkpoints.of_run(trainer, spec, folder)
-        checkpoints.facts |= {"python": given} if given else {}
-        if config.resume:
-            checkpoints.restore(found_checkpoint(config, comm))
-        together(comm, RunFolder.begin, folder, dgraph.name, config, comm, checkpoints.lines(), root=0)
-        with Log(folder, checkpoints, report) as log:
-            history = trainer.fit(log.record)
-        comm.phase = "write results"
-        names = Names(dgraph.ids, dgraph.classes)
-        keep_results(trainer, folder, names, summary_of(trainer), trainer.steps.scorer.predictions())
-    return history
+    with resolved_out(dgraph.name, config, comm) as config:
+        is_there = from_root(comm, lambda: is_resumed and has_checkpoint(Path(config.out)))
+        trainer.config = replace(config, resume=config.out if is_there else "")
+        together(comm, check_outputs, dgraph.name, trainer.config, root=0)
+        with kept(dgraph.name, trainer.config, comm) as training:
+            training.train(trainer, spec, Names(dgraph.ids, dgraph.classes), report, given)
 
 
 def _options_of(dgraph: DistGraph, config: TrainConfig, spec: ModelSpec | None) -> dict[str, Any]:

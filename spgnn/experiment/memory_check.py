@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-import scipy.sparse as sp
 
 from ..analysis.epoch import FixedModel, epoch_setting, without_values
 from ..analysis.plan import PlannedRanks
@@ -33,10 +32,11 @@ ROWS, NONZEROS = 16, 16
 
 def memory_of_parts(graph: Graph, config: TrainConfig, halo: float = 1.0) -> Callable[[int], RankMemory]:
     """Return the function k -> predicted memory of a process that trains a k-th of a graph alone."""
-    how = {"order": config.order, "is_cached": config.keep, "is_sparse": sp.issparse(graph.X)}
-    how |= {} if graph.edge_attr is None else {"edge_features": graph.edge_attr.shape[1]}
-    model, setting = _model(graph, config), epoch_setting(graph.n_features, ITEMSIZE[config.dtype], **how)
-    sizes = {"n": graph.n_nodes, "own_nnz": graph.nnz} | ({"x_nnz": graph.X.nnz} if sp.issparse(graph.X) else {})
+    x_nnz = getattr(graph.X, "nnz", None)  # of sparse features
+    how = {"order": config.order} | ({} if graph.edge_attr is None else {"edge_features": graph.n_edge_features})
+    setting = epoch_setting(graph.n_features, ITEMSIZE[config.dtype], config.keep, x_nnz is not None, **how)
+    model, sizes = _model(graph, config), {"n": graph.n_nodes, "own_nnz": graph.nnz}
+    sizes |= {} if x_nnz is None else {"x_nnz": x_nnz}
     of = {"process_bytes": _process_bytes(), "is_symmetric": graph.is_both_ways}
     return lambda k: part_memory(model, setting, sizes, k, halo=halo, **of)
 

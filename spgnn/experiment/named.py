@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +16,7 @@ from ..atomic import new_file
 from ..errors import UsageError
 
 BLOCK = 1 << 16  # lines
-Columns = dict[str, Sequence]
+Columns = dict[str, np.ndarray]
 
 
 @dataclass(slots=True)
@@ -45,8 +43,8 @@ def prediction_columns(predictions_N: np.ndarray, names: Names, proba_NC: np.nda
         default = ["prediction"] if len(of_target) == 1 else [f"prediction_{c}" for c in range(len(of_target))]
         return {"id": ids_N} | dict(zip(names.classes or default, of_target))
     columns: Columns = {"id": ids_N, "class": _class_names(predictions_N, names.classes)}
-    for c in range(0 if proba_NC is None else proba_NC.shape[1]):
-        columns[f"p_{c if names.classes is None else names.classes[c]}"] = proba_NC[:, c]
+    for c, proba_N in enumerate(() if proba_NC is None else proba_NC.T):
+        columns[f"p_{c if names.classes is None else names.classes[c]}"] = proba_N
     return columns
 
 
@@ -78,7 +76,7 @@ def write_table(path: Path, columns: Columns, option: str = "") -> None:
         text.detach()
 
 
-def _class_names(predictions_N: np.ndarray, classes: tuple[str, ...] | None) -> Any:
+def _class_names(predictions_N: np.ndarray, classes: tuple[str, ...] | None) -> np.ndarray:
     """Return the class of each node, as a number or name."""
     if predictions_N.ndim == 1:
         return predictions_N if classes is None else np.array(classes, object)[predictions_N]

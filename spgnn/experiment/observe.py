@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from typing import cast
 
 import torch
 
@@ -56,7 +57,7 @@ def time_operations(recorder: Recorder | None, trainer: Trainer) -> None:
     A = trainer.dgraph.A
     settle = None if A.device.type == "cpu" else partial(torch.cuda.synchronize, A.device)
     A.layout.use(TimedOperations(recorder, trainer.comm.traffic, settle))
-    trainer.steps = ObservedStep(trainer.steps, recorder)
+    trainer.steps = cast(Step, ObservedStep(trainer.steps, recorder))  # a WrappedStep has what it wraps
 
 
 class ObservedStep(WrappedStep):

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from ..atomic import TemporaryFolder
 from ..config import TrainConfig, input_files
 from ..config.names import LONG_EDGES, SHORT_EDGES
 from ..data import File, Named, is_built_in, load_graph, resolve
+from ..data.native import load_native
 from ..data.readers.make_graph import graph_name
-from ..errors import InputError, PartitionError, UsageError, together
+from ..data.save import save_graph
+from ..dist import Communicator
+from ..errors import InputError, PartitionError, ResourceError, UsageError, from_root, together
 from ..graph import Graph, loaded_line
 from ..machine import give_back_memory
 from ..partition import Partition, PartitionFolder
@@ -35,7 +41,7 @@ class Source:
     folder: PartitionFolder | None
     found: Named | File | None
     config: TrainConfig
-    comm: object
+    comm: Communicator
     show: Show = None
     names: Names = field(default_factory=Names)
 
@@ -47,41 +53,60 @@ class Source:
         Collective.
         """
         comm.phase = "load"
-        found = together(comm, _find, source, config, root=0)
-        if not comm.all_gather_json(isinstance(found, PartitionFolder))[0]:
+        folder, found = together(comm, _find, source, config, root=0) or (None, None)
+        if not comm.all_gather_json(folder is not None)[0]:
             return cls(None, found, config, comm, show)
-        names = together(comm, _names_of, found, root=0) or Names()
-        return cls(found or PartitionFolder(config.partition or source), None, config, comm, show, names)
+        folder = folder or PartitionFolder(config.partition or source)
+        names = together(comm, lambda: Names(folder.ids(), folder.classes), root=0) or Names()
+        return cls(folder, None, config, comm, show, names)
 
-    def read(self, check: Callable[[Graph], None] | None = None) -> Graph:
-        """Return the graph, with --edges, its classes as numbers where --loss is for numbers; check: called with it. On rank 0."""
+    def read(self) -> Graph:
+        """Return the graph, with --edges, its classes as numbers where --loss is for numbers. On rank 0."""
         config = self.config
-        files = {name: path or None for name, path in input_files(config).items()}
+        files: dict[str, Any] = {name: path or None for name, path in input_files(config).items()}
         graph = load_graph(self.found, **files)
         self.names.ids, self.names.classes = graph.ids, graph.classes
         if config.loss != "auto" and graph.task == "classes" and graph.y is not None:
             graph = replace(graph, y=np.where(graph.y < 0, np.nan, graph.y), classes=None)
-        for note in (loaded_line(graph, config.edges), *graph.notes()) if self.show is not None else ():
-            self.show(f"spgnn: {note}")
+        if self.show is not None:
+            for note in (loaded_line(graph, config.edges), *graph.notes()):
+                self.show(f"spgnn: {note}")
         graph = graph.with_edges(config.edges)
-        if check is not None:
-            check(graph)
         give_back_memory()  # what reading took, before partitioning takes more
         return graph
 
+    def read_everywhere(self, stack: ExitStack) -> Graph:
+        """Return the graph on every rank: rank 0 reads it, and the others map its arrays from a file.
 
-def _names_of(folder: PartitionFolder) -> Names:
-    return Names(folder.ids(), folder.classes)
+        The file is in the folder for temporary files (TMPDIR), which all hosts must see; stack: removes it.
+        Raises: ResourceError where a rank does not see it. Collective.
+        """
+        if self.comm.size == 1:
+            return together(self.comm, self.read)
+
+        def written() -> str:
+            folder = TemporaryFolder("spgnn-graph-")
+            stack.callback(folder.remove)
+            save_graph(self.read(), folder.path / "graph")
+            return str(folder.path / "graph")
+
+        def mapped(path: Path) -> Graph:
+            if not path.is_dir():
+                raise ResourceError(f"{path}: not seen by this rank; set TMPDIR to a folder that all hosts share")
+            return load_native(path)
+
+        return together(self.comm, mapped, Path(from_root(self.comm, written)))
 
 
-def _find(source: str, config: TrainConfig) -> Named | File | PartitionFolder:
+def _find(source: str, config: TrainConfig) -> tuple[PartitionFolder | None, Named | File | None]:
+    """Return the partition folder, or else the graph, that GRAPH and --partition name."""
     folder = PartitionFolder(config.partition or source)
     if not config.partition and (is_built_in(source) or not folder.is_valid):
-        return resolve(source, config.format or None)
+        return None, resolve(source, config.format or None)
     _check_options(folder.partition(), config, str(folder.path))
     if config.partition:
         _check_graph(folder.partition(), source, config.partition)
-    return folder
+    return folder, None
 
 
 def _check_options(part: Partition, config: TrainConfig, folder: str) -> None:

@@ -4,30 +4,36 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from ..atomic import check_not_read, check_writable
-from ..config import NAMED_FILE, Distribution, TrainConfig, input_files, is_of_run, read_toml, select, toml_values
+from ..config import NAMED_FILE, Distribution, TrainConfig, input_files, is_of_run, read_toml, toml_values
 from ..config.names import Evaluation, Task
 from ..cost.grid import valid_replications
+from ..dist import Communicator
 from ..dist.consistency import digest
-from ..distgraph import DistGraph
+from ..distgraph import DistGraph, Parts
 from ..distgraph.distribute import make_dgraph
 from ..errors import CheckpointError, UsageError, together
 from ..layers import Stack
-from ..layers.registry import ModelSpec, operator_of
+from ..layers.registry import ModelSpec
 from ..partition import load_partition
 from ..spmm.kernels.buffers import sum_dtype
-from ..training.metrics import RANKED, count, main_scores, predicted, probabilities, ranked_scores
+from ..training.metrics import RANKED, SCORES, count, main_scores, predicted, probabilities, ranked_scores
+from ..training.parts.evaluation import choose_evaluation
+from ..training.parts.inference import LayerwiseScorer
 from ..training.splits import split_of
+from ..training.steps.step import sum_ranks
 from .checkpoint import best_checkpoint, finite, load_checkpoint, model_spec, read_json, write_array
-from .fingerprint import PREDICT, check_graph, graph_facts, made_on
 from .named import Names, check_table, prediction_columns, write_table
 from .opening import Source
-from .part_prediction import parts_of, predict_parts
-from .prepare import check_run, set_threads
+from .prepare import check_run, distribution
+from .restoring import check_graph, graph_facts, made_on
+
+PREDICT = "predict this one by --graph GRAPH --out FILE, or train again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +92,26 @@ class KeptRun:
 
 @dataclass(slots=True)
 class Computed:
-    """What a model says of the nodes of a graph, in original order, on rank 0 at least; found: what a report has of it."""
+    """What a model says of the nodes of a graph, in original order.
+
+    predictions_N  on rank 0 at least; found: what a report says of them.
+    """
 
     names: Names
-    predictions_N: np.ndarray | None = None
+    predictions_N: np.ndarray
     proba_NC: np.ndarray | None = None
     embeddings_NF: np.ndarray | None = None
-    found: dict = field(default_factory=dict)
+    found: dict[str, Any] = field(default_factory=dict)
 
 
 def predict(
-    run_dir: str, comm, source: str | None = None, out: str | None = None, embeddings: str | None = None, **how
-) -> dict:
+    run_dir: str,
+    comm: Communicator,
+    source: str | None = None,
+    out: str | None = None,
+    embeddings: str | None = None,
+    **how: Any,
+) -> dict[str, Any]:
     """Predict every node with the best weights of a run; write the classes in original node order.
 
     Args:    run_dir     the folder that `spgnn train --out` wrote.
@@ -135,33 +149,31 @@ def predict(
     return finite(report | computed.found)
 
 
-def compute(run: KeptRun, source: str | None, comm, wanted: How, is_embedded: bool) -> Computed:
+def compute(run: KeptRun, source: str | None, comm: Communicator, wanted: How, is_embedded: bool) -> Computed:
     """Return what the model of a run says of GRAPH, of the run's own where source is None. Collective."""
     is_own, task = source is None, run.task
-    before = together(comm, made_on, run.folder / "checkpoints") if is_own else (run.folder, {})
+    path, before = together(comm, made_on, run.folder / "checkpoints") if is_own else (run.folder, {})
     opened = Source.open(source or run.graph, _fitted(run.config, source, comm), comm)
-    config, threads = opened.config, set_threads(comm, run.config.threads)
-    how = replace(select(Distribution, config), operator=operator_of(config, run.spec), threads=threads)
+    config, how = opened.config, distribution(opened.config, comm, run.spec)
     model = together(comm, run.model)
     if is_embedded and len(model.layers) == 1:
         raise UsageError("--embeddings: a model of one layer has none, the input of its last layer is X")
-    of_numbers = "a run on numbers" if task == "numbers" else ""
-    needs_rows = "--embeddings" if is_embedded else "--proba" if wanted.proba else of_numbers
-    parts, computed = parts_of(opened, how, model, wanted.evaluation, wanted.memory, needs_rows), Computed(opened.names)
+    needs_rows = "--embeddings" * is_embedded or "--proba" * wanted.proba or "a run on numbers" * (task == "numbers")
+    parts = _parts_of(opened, how, model, wanted, needs_rows)
     if parts is not None:
-        check_graph(*before, graph_facts(parts), PREDICT)
-        computed.predictions_N, computed.found = predict_parts(model, parts, wanted.scratch, task, run.metric, is_own)
+        check_graph(path, before, graph_facts(parts), PREDICT)
+        computed = _compute_parts(run, model, parts, opened.names, wanted.scratch, is_own)
     else:
         dgraph = make_dgraph(opened.folder or opened.read, comm, None, how)
-        check_graph(*before, graph_facts(dgraph), PREDICT)
+        check_graph(path, before, graph_facts(dgraph), PREDICT)
         if dgraph.n_features != (f_in := run.spec.arguments["f_in"]):
             raise CheckpointError(f"the graph has {dgraph.n_features} features; the run was trained on {f_in}")
-        Z_nC = compute_rows(model, dgraph, task, computed, wanted.proba, is_embedded)
+        Z_nC, computed = compute_rows(model, dgraph, task, opened.names, wanted.proba, is_embedded)
         computed.found = {"n": dgraph.n_nodes}
-        if _can_score(dgraph, C := Z_nC.shape[1], task, is_own):
-            rows = Z_nC, dgraph.y_n, split_of(dgraph, config.split, config.seed)
-            ranked = ranked_scores(*rows, comm) if run.metric in RANKED else None
-            computed.found |= main_scores(count(*rows, C, comm, task), task, run.metric, ranked)
+        if (y_n := dgraph.y_n) is not None and _can_score(dgraph, C := Z_nC.shape[1], task, is_own):
+            split_n = split_of(dgraph, config.split, config.seed)
+            ranked = ranked_scores(Z_nC, y_n, split_n, comm) if run.metric in RANKED else None
+            computed.found |= main_scores(count(Z_nC, y_n, split_n, C, comm, task), task, run.metric, ranked)
     if not is_own:
         computed.names.classes = together(comm, run.classes)
     return computed
@@ -169,23 +181,63 @@ def compute(run: KeptRun, source: str | None, comm, wanted: How, is_embedded: bo
 
 @torch.no_grad()
 def compute_rows(
-    model: torch.nn.Module, dgraph: DistGraph, task: Task, computed: Computed, proba: bool, is_embedded: bool
-) -> torch.Tensor:
-    """Return the logits of the own nodes, (n, C), and collect what is said of all nodes, in original order.
+    model: torch.nn.Module, dgraph: DistGraph, task: Task, names: Names, proba: bool, is_embedded: bool
+) -> tuple[torch.Tensor, Computed]:
+    """Return the logits of the own nodes, (n, C), and what is said of all nodes.
 
     Args: is_embedded  the inputs of the last layer too, (N, hidden).
     Raises: UsageError where a model has no embeddings. Collective.
     """
+    embeddings_NF = None
     if is_embedded:
         if not isinstance(model, Stack) or len(model.layers) == 1:
             raise UsageError("embeddings are the input of the last layer of a Stack of two layers or more")
         H_nF = model.embed(dgraph.A, dgraph.X)
-        computed.embeddings_NF = dgraph.collect(H_nF.to(sum_dtype(H_nF.dtype)).cpu().numpy())
+        embeddings_NF = dgraph.collect(H_nF.to(sum_dtype(H_nF.dtype)).cpu().numpy())
     Z_nC = model(dgraph.A, dgraph.X)
-    computed.predictions_N = dgraph.collect(predicted(Z_nC, task))
-    if proba:
-        computed.proba_NC = dgraph.collect(probabilities(Z_nC, task))
-    return Z_nC
+    predictions_N = dgraph.collect(predicted(Z_nC, task))
+    proba_NC = dgraph.collect(probabilities(Z_nC, task)) if proba else None
+    return Z_nC, Computed(names, predictions_N, proba_NC, embeddings_NF)
+
+
+def _parts_of(source: Source, how: Distribution, model: Stack, wanted: How, needs_rows: str) -> Parts | None:
+    """Return the parts of a partition folder where a model is to be evaluated layer by layer, None where it is not.
+
+    Args:   needs_rows  an option that needs the rows of all nodes, or "".
+    Raises: UsageError where that is requested and is not possible. Collective.
+    """
+    folder, evaluation = source.folder, wanted.evaluation
+    if evaluation == "layerwise" and needs_rows:
+        raise UsageError(f"{needs_rows} requires --evaluation together, which has the rows of all nodes")
+    if evaluation == "layerwise" and folder is None:
+        raise UsageError(
+            "--evaluation layerwise reads parts, and GRAPH is no partition folder; "
+            "give the folder of `spgnn partition GRAPH -k K --hops 1 --out DIR` by --graph"
+        )
+    if evaluation == "together" or folder is None or needs_rows:
+        return None
+    if evaluation == "auto" and folder.manifest["hops"] == 0:
+        return None
+    parts = Parts(folder, source.comm, hops=1, split=source.config.split, **asdict(how))
+    return parts if choose_evaluation(model, parts, evaluation, wanted.memory) == "layerwise" else None
+
+
+def _compute_parts(run: KeptRun, model: Stack, parts: Parts, names: Names, scratch: str, is_own: bool) -> Computed:
+    """Return what a model says of the nodes of parts, layer by layer. Collective.
+
+    Scores need labels of the model's kind, in a split that was not made up for another graph.
+    Args: is_own  the graph is the run's, whose split it has.
+    """
+    scorer = LayerwiseScorer(model, parts, scratch, run.task)
+    fits = parts.n_classes == scorer.C if run.task == "labels" else 0 < parts.n_classes <= scorer.C
+    has_labels = fits and scorer.layerwise.reader.task == run.task
+    is_counted = has_labels and (is_own or parts.source.facts.has_split)
+    counts, predictions_N = scorer.evaluate(is_counted, is_predicted=True)
+    read = sum_ranks(scorer.layerwise.bytes_read, parts.comm)
+    found = {"n": parts.n_nodes, "evaluation": "layerwise", "parts": parts.k, "bytes_read": read}
+    if counts is not None:
+        found |= main_scores(counts, run.task, SCORES[run.task][0] if run.metric in RANKED else run.metric)
+    return Computed(names, np.empty(0) if predictions_N is None else predictions_N, found=found)
 
 
 def _write(path: Path, computed: Computed, option: str) -> None:
@@ -221,7 +273,7 @@ def _check_outputs(folder: Path, source: str | None, out: str | None, embeddings
         raise UsageError(f"--embeddings {embeddings}: is --out already; choose another file")
 
 
-def _fitted(config: TrainConfig, source: str | None, comm) -> TrainConfig:
+def _fitted(config: TrainConfig, source: str | None, comm: Communicator) -> TrainConfig:
     """Return the options of a run as they are for GRAPH, where it is given, and for these ranks. Collective."""
     if source is not None:  # another graph has its own features, labels and split
         config = replace(config, format="", features="", labels="", split="auto", method=TrainConfig().method)
@@ -238,8 +290,8 @@ def _fits(config: TrainConfig, size: int) -> bool:
     return Path(config.partition).is_dir() and load_partition(config.partition).k * config.replication >= size
 
 
-def _can_score(dgraph, n_classes: int, task: Task, own_graph: bool) -> bool:
+def _can_score(dgraph: DistGraph, n_classes: int, task: Task, own_graph: bool) -> bool:
     """Whether labels of the model's kind are there, in a split that was not made up for another graph."""
-    if dgraph.y_n is None or dgraph.task != task or not (own_graph or dgraph.split_n is not None):
+    if dgraph.task != task or not (own_graph or dgraph.split_n is not None):
         return False
     return dgraph.n_classes == n_classes if task != "classes" else dgraph.n_classes <= n_classes

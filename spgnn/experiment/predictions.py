@@ -1,4 +1,4 @@
-"""Predictions of a model or a run, as a Python script or a notebook uses them.
+"""Runs as a Python script or a notebook uses them: predictions, load_run, and save_run, which makes one of a model.
 
 Shapes: N nodes, n own rows, F columns, C classes.
 """
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ..config import Distribution, TrainConfig, select
+from ..atomic import write_text
+from ..config import Distribution, TrainConfig, build, select, to_toml
 from ..config.names import Task
 from ..data import load_graph
 from ..dist import Communicator
@@ -20,8 +21,11 @@ from ..distgraph import DistGraph
 from ..distgraph.distribute import distribute, the_only_rank
 from ..errors import UsageError, together
 from ..graph import Graph
-from ..layers.registry import operator_of
+from ..layers.registry import listed_spec, operator_of
 from ..partition import PartitionFolder
+from ..training.metrics import SCORES
+from .checkpoint import WEIGHTS, save_checkpoint, to_bytes
+from .folder import has_results
 from .named import Names, prediction_columns
 from .prediction import Computed, How, KeptRun, compute, compute_rows
 
@@ -53,11 +57,12 @@ class Predictions:
         return len(self.ids)
 
     def __repr__(self) -> str:
-        if self.numbers is not None:
-            low, high = (self.numbers.min(), self.numbers.max()) if len(self) else (np.nan, np.nan)
-            return f"Predictions({len(self):,} nodes, {self.numbers.size // max(len(self), 1)} numbers each: {low:.4g} to {high:.4g})"
-        C = self.probabilities.shape[1]
-        counts_C = self.classes.sum(0) if self.classes.ndim == 2 else np.bincount(self.classes, minlength=C)
+        values_N, proba_NC = self._values, self.probabilities
+        if proba_NC is None:
+            low, high = (values_N.min(), values_N.max()) if len(self) else (np.nan, np.nan)
+            return f"Predictions({len(self):,} nodes, {values_N.size // max(len(self), 1)} numbers each: {low:.4g} to {high:.4g})"
+        C = proba_NC.shape[1]
+        counts_C = values_N.sum(0) if values_N.ndim == 2 else np.bincount(values_N, minlength=C)
         most = np.argsort(-counts_C, kind="stable")[:5]
         shown = ", ".join(f"{c if self.names is None else self.names[c]} {counts_C[c]:,}" for c in most)
         width = "" if self.embeddings is None else f", embeddings of width {self.embeddings.shape[1]}"
@@ -67,8 +72,14 @@ class Predictions:
         """Return a pandas DataFrame with columns id, class (names, where there are any) and p_CLASS of each class, or numbers."""
         import pandas
 
-        predicted = self.classes if self.numbers is None else self.numbers
-        return pandas.DataFrame(prediction_columns(predicted, Names(self.ids, self.names), self.probabilities))
+        return pandas.DataFrame(prediction_columns(self._values, Names(self.ids, self.names), self.probabilities))
+
+    @property
+    def _values(self) -> np.ndarray:
+        """The classes, or the numbers."""
+        values_N = self.classes if self.numbers is None else self.numbers
+        assert values_N is not None
+        return values_N
 
 
 def predict(
@@ -95,37 +106,36 @@ def predict(
     Collective; all ranks have the arrays, names of nodes where they hold the graph.
     """
     comm = graph.comm if isinstance(graph, DistGraph) else the_only_rank() if comm is None else comm
-    run = together(comm, KeptRun.read, Path(model)) if isinstance(model, (str, Path)) else None
-    if run is None and (not isinstance(model, torch.nn.Module) or graph is None):
-        got = f"a {type(model).__name__}" if graph is not None else "no graph"
-        raise UsageError(f"predict got {got}; expected predict(model, graph), or predict(RUN) with the folder of a run")
-    is_named = run is not None and (graph is None or isinstance(graph, (str, Path)))
+    is_named = isinstance(model, (str, Path)) and (graph is None or isinstance(graph, (str, Path)))
     if options and (is_named or isinstance(graph, DistGraph)):
         raise UsageError(f"predict: {', '.join(options)} would change nothing; distribute(graph, ...) takes it")
-    if is_named:
-        run = run if multilabel is None else replace(run, task=_task(multilabel))
-        how = How(run.task != "numbers", "together")
-        return _as_predictions(compute(run, graph and str(graph), comm, how, embeddings))
-    if run is None:
-        how = {"dtype": str(next(model.parameters(), torch.zeros(())).dtype)}
-    else:
-        model = together(comm, run.model)
-        how = asdict(select(Distribution, run.config)) | {"operator": operator_of(run.config, run.spec)}
-        how |= {"replication": 1, "device": "cpu"}
+    run = None
+    if isinstance(model, (str, Path)):
+        run = together(comm, KeptRun.read, Path(model))
+        if graph is None or isinstance(graph, (str, Path)):
+            run = run if multilabel is None else replace(run, task=_task(multilabel))
+            how = How(run.task != "numbers", "together")
+            return _as_predictions(compute(run, None if graph is None else str(graph), comm, how, embeddings))
+        net, given = together(comm, run.model), asdict(select(Distribution, run.config))
+        given |= {"operator": operator_of(run.config, run.spec), "replication": 1, "device": "cpu"}
         if isinstance(graph, Graph) and graph.edges == "stored":
             graph = graph.with_edges(run.config.edges)
+    elif isinstance(model, torch.nn.Module) and graph is not None:
+        net, given = model, {"dtype": str(next(model.parameters(), torch.zeros(())).dtype)}
+    else:
+        got = f"a {type(model).__name__}" if graph is not None else "no graph"
+        raise UsageError(f"predict got {got}; expected predict(model, graph), or predict(RUN) with the folder of a run")
     if isinstance(graph, (str, Path)) and not PartitionFolder(graph).is_valid:
         graph = together(comm, load_graph, graph)
-    dgraph = graph if isinstance(graph, DistGraph) else distribute(graph, comm, **how | options)
-    task = _task(multilabel) if multilabel is not None else _task_of(model, run or dgraph)
-    computed = Computed(Names(dgraph.ids, run and together(comm, run.classes) or dgraph.classes))
-    was_training = model.training
-    model.eval()
+    dgraph = graph if isinstance(graph, DistGraph) else distribute(graph, comm, **given | options)
+    task = _task(multilabel) if multilabel is not None else _task_of(net, run or dgraph)
+    names = Names(dgraph.ids, run and together(comm, run.classes) or dgraph.classes)
+    was_training = net.training
+    net.eval()
     try:
-        compute_rows(model, dgraph, task, computed, task != "numbers", embeddings)
+        return _as_predictions(compute_rows(net, dgraph, task, names, task != "numbers", embeddings)[1])
     finally:
-        model.train(was_training)
-    return _as_predictions(computed)
+        net.train(was_training)
 
 
 def _task(multilabel: bool) -> Task:
@@ -155,3 +165,27 @@ def _as_predictions(computed: Computed) -> Predictions:
     if classes.dtype.kind == "f":
         return Predictions(ids, None, None, shown, computed.embeddings_NF, classes)
     return Predictions(ids, classes, computed.proba_NC, shown, computed.embeddings_NF)
+
+
+def save_run(folder: str | Path, model: torch.nn.Module, graph: str, multilabel: bool = False, **options) -> None:
+    """Write config.toml and a checkpoint with the weights of a Stack of layers of spgnn.layers.
+
+        spgnn.save_run("runs/net", model, "planetoid/ind.cora", feature_norm="row")
+        mpirun -n 4 spgnn predict runs/net
+
+    Args:   graph       GRAPH of `spgnn train`, on which `predict` predicts unless it is given another.
+            multilabel  a node may have several classes: those with a logit above 0.
+            options     of `spgnn train`, such as features, edges and feature_norm.
+    Raises: UsageError for a model with a custom layer, an option that is not known, and a folder that holds a run.
+    """
+    spec = listed_spec(model)
+    lines = to_toml(build(TrainConfig, options), {"graph": str(graph)}).splitlines(keepends=True)
+    given = [line for line in lines if line.partition(" ")[0] in ("graph", *options)]
+    folder = Path(folder)
+    if has_results(folder):
+        raise UsageError(f"{folder}: holds another run; choose another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / "config.toml", "".join(given))
+    task: Task = "labels" if multilabel else "classes" if getattr(model, "units", None) is None else "numbers"
+    manifest = {"val": None, "test": None, "metric": SCORES[task][0], "task": task, "model": asdict(spec)}
+    save_checkpoint(folder / "checkpoints", 0, {WEIGHTS: lambda: to_bytes(model.state_dict())}, manifest)

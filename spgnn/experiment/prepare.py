@@ -8,10 +8,11 @@ import torch
 
 from ..config import Distribution, TrainConfig, select, shared_values
 from ..cost.grid import ProcessGrid
+from ..dist import Communicator
 from ..dist.consistency import check_same, versions
 from ..dist.launch import share_of_threads
 from ..errors import UsageError, together
-from ..layers.registry import FAMILIES, operator_of
+from ..layers.registry import FAMILIES, ModelSpec, operator_of
 from ..samplers import check_options
 from ..training.parts.average_options import check_average
 from .device import check_device
@@ -33,19 +34,18 @@ class Prepared:
     way: str
 
 
-def prepare(source: str, config: TrainConfig, comm) -> Prepared:
+def prepare(source: str, config: TrainConfig, comm: Communicator) -> Prepared:
     """Check all options, and find the operator of the model and the threads of this rank.
 
     Raises: UsageError for options that do not fit each other, or differ between ranks. Collective.
     """
     check_run(comm, source, config)
     together(comm, check_outputs, source, config)
-    operator = operator_of(config)
+    how = distribution(config, comm)
     check_average(config, takes_memory=True)
     check_options(config)
     check_device(config, comm.size)
     ProcessGrid(comm.size, config.replication)
-    how = replace(select(Distribution, config), operator=operator, threads=set_threads(comm, config.threads))
     is_sampled = config.mode == "full" and config.sampler != "none"
     if FAMILIES[config.model].reads_edges and (is_sampled or config.mode != "full"):
         given = f"--sampler {config.sampler}" if is_sampled else f"--mode {config.mode}"
@@ -53,13 +53,23 @@ def prepare(source: str, config: TrainConfig, comm) -> Prepared:
     return Prepared(source, config, how, "sampled" if is_sampled else config.mode)
 
 
-def check_run(comm, source: str, config: TrainConfig, **options) -> None:
+def distribution(config: TrainConfig, comm: Communicator, spec: ModelSpec | None = None) -> Distribution:
+    """Return the options of `distribute`, with the operator of a model and the threads of this rank.
+
+    Args: spec  the model; None: of the options.
+    Collective.
+    """
+    operator = operator_of(config, spec)
+    return replace(select(Distribution, config), operator=operator, threads=set_threads(comm, config.threads))
+
+
+def check_run(comm: Communicator, source: str, config: TrainConfig, **options) -> None:
     """Raise, on all ranks, where GRAPH, options, or versions of packages differ between ranks. Collective."""
     given = {f"option.{name}": value for name, value in options.items()}
-    check_same(comm, {"option.graph": str(source)} | shared_values(config) | versions() | given)
+    check_same(comm, {"option.graph": source} | shared_values(config) | versions() | given)
 
 
-def set_threads(comm, threads: int = 0) -> int:
+def set_threads(comm: Communicator, threads: int = 0) -> int:
     """Give this rank its threads: the requested ones, else share_of_threads. Collective."""
     share = share_of_threads(comm)  # collective, also where it is not needed
     threads = threads or share

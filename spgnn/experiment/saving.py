@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -15,22 +16,20 @@ import torch
 
 from .. import __version__
 from ..config import check_unchanged, fixed_options
-from ..errors import UsageError, agree, together
+from ..dist.job.background import BackgroundThread
+from ..errors import CheckpointError, UsageError, agree, together
 from ..layers.registry import ModelSpec
 from ..training.trainer import Trainer
-from .checkpoint import BEST, HISTORY, OPTIMIZER, WEIGHTS, Files, finite, to_bytes
-from .checkpoint_writer import CheckpointWriter, Writing
-from .fingerprint import check_graph, check_parts, graph_facts
+from .checkpoint import BEST, HISTORY, MANIFEST, OPTIMIZER, WEIGHTS, Files, finite, prune, save_checkpoint, to_bytes
 from .folder import RunFolder
-from .restoring import Found, Say, as_described, read_state, share_newest
-from .stopping import StopSignals, stopped
+from .restoring import Checkpoint, Say, check_graph, check_parts, graph_facts, newest
 
 
 class Checkpoints:
     """The checkpoints of a training: the two newest, and the weights of the best epoch.
 
     Args: folder   that all ranks see; rank 0 writes it.
-          trainer  before trainer.release_input().
+          trainer  whose state they have.
           every_s  seconds between two; 0: after every epoch, but for those in which the one before is still written.
           model    what rebuilds the model without its own code; None for a custom one.
           moved    called after the first checkpoint; returns the folder of the next ones.
@@ -47,12 +46,12 @@ class Checkpoints:
     ):
         self.trainer, self.comm, self.every_s = trainer, trainer.comm, every_s
         self.writer = CheckpointWriter(Path(folder), moved)
-        self.facts = {  # of each manifest
+        self.facts: dict[str, Any] = {  # of each manifest
             "model": None if model is None else asdict(model),
             "task": trainer.steps.scorer.task,
             "options": fixed_options(trainer.config),
             "graph": graph_facts(trainer.steps.parts or trainer.dgraph),
-            "versions": {"spgnn": __version__, "torch": torch.__version__},
+            "versions": {"spgnn": __version__, "torch": str(torch.__version__)},
         }
         self.epoch = -1  # of the newest checkpoint that was begun
         self._saved_at = time.monotonic()
@@ -60,12 +59,18 @@ class Checkpoints:
         self._job: Writing | None = None  # of rank 0
 
     @classmethod
-    def of_run(cls, trainer: Trainer, spec: ModelSpec, folder: RunFolder | None) -> Checkpoints:
-        """Return the checkpoints of a run in trainer.config.out; folder: on rank 0."""
-        config = trainer.config
-        if folder is None:
-            return cls(Path(config.out) / "checkpoints", trainer, config.checkpoint_every, spec)
-        return cls(folder.new_checkpoints, trainer, config.checkpoint_every, spec, folder.after_checkpoint)
+    def of_run(
+        cls, trainer: Trainer, spec: ModelSpec | None, folder: RunFolder | None, python: Sequence[str] = ()
+    ) -> Checkpoints:
+        """Return the checkpoints of a run in trainer.config.out.
+
+        Args: folder  on rank 0; python: keywords that only Python has, without which it cannot be continued.
+        """
+        home = Path(trainer.config.out) / "checkpoints" if folder is None else folder.new_checkpoints
+        moved = None if folder is None else folder.after_checkpoint
+        made = cls(home, trainer, trainer.config.checkpoint_every, spec, moved)
+        made.facts |= {"python": list(python)} if python else {}
+        return made
 
     def after_epoch(self, stop: int = 0) -> int:
         """Begin or end what is due, and return the greatest `stop` of all ranks.
@@ -97,32 +102,38 @@ class Checkpoints:
         if self._job is not None:
             self._job.wait()
 
-    def restore(self, found: Found | None = None, say: Say = None) -> bool:
+    def restore(self, found: Checkpoint | None = None, say: Say = None) -> bool:
         """Give the trainer the state of a checkpoint, and return whether there was one.
 
-        Args: found  of newest_whole, on all ranks; None: the newest in the folder.
+        Args: found  on all ranks; None: the newest that is whole in the folder.
               say    called on rank 0 with a line for each checkpoint that is damaged.
         Raises: CheckpointError where the graph or the model is another one, UsageError where options are.
         Collective.
         """
-        found = share_newest(self.comm, self.writer.folder, say) if found is None else found
+        found = newest(self.comm, self.writer.folder, say) if found is None else found
         if found is None:
             return False
-        path, manifest = found
-        described = as_described(path)
-        check_parts(path, manifest["graph"], self.facts["graph"])
-        check_graph(path, manifest["graph"], self.facts["graph"])
+        together(self.comm, self._load, found)
+        self.epoch, self.writer.whole, self._lines = self.trainer.epoch, [self.trainer.epoch], []
+        self._saved_at = time.monotonic()
+        return True
+
+    def _load(self, found: Checkpoint) -> None:
+        path, manifest, facts = found.path, found.manifest, self.facts
+        check_parts(path, manifest["graph"], facts["graph"])
+        check_graph(path, manifest["graph"], facts["graph"])
         check_unchanged(manifest["options"], self.trainer.config, str(path))
-        if (given := manifest.get("python", [])) != self.facts.get("python", []):
+        if (given := manifest.get("python", [])) != facts.get("python", []):
             raise UsageError(
                 f"{path} was trained with {', '.join(given) or 'none'} of Python's keywords; continue it in Python: "
                 "spgnn.train(model, dgraph, out=DIR, resume=True) with the same ones"
             )
-        state = together(self.comm, described(read_state), path, manifest)
-        together(self.comm, described(self.trainer.load_state_dict), state)
-        self.epoch, self.writer.whole, self._lines = self.trainer.epoch, [self.trainer.epoch], []
-        self._saved_at = time.monotonic()
-        return True
+        try:
+            self.trainer.load_state_dict(found.state())
+        except (LookupError, TypeError, AttributeError, ValueError) as error:
+            raise CheckpointError(
+                f"{path / MANIFEST}: is not as this version writes it ({error!r}); train again"
+            ) from error
 
     def lines(self) -> list[bytes]:
         """Return the records of the training as lines of JSON."""
@@ -159,38 +170,60 @@ class Checkpoints:
         agree(self.comm, None if self._job is None else self._job.error)
 
 
-class Log:
-    """Writes a line per epoch, on rank 0, and checkpoints; ends the training on a signal. Used in `with` around it."""
+class CheckpointWriter:
+    """Keeps the two newest checkpoints that are whole, and the weights of the best epoch.
 
-    def __init__(
-        self, folder: RunFolder | None, checkpoints: Checkpoints | None, report, stop: StopSignals | None = None
-    ):
-        self.folder, self.checkpoints, self.report, self.stop = folder, checkpoints, report, stop
+    Args: folder  of the checkpoints; moved: called after the first one; returns the folder of the next ones.
+    """
 
-    def __enter__(self) -> Log:
-        if self.stop is not None:
-            self.stop.begin()
-        return self
+    def __init__(self, folder: Path, moved: Callable[[], Path] | None = None):
+        self.folder, self.moved = folder, moved
+        self.whole: list[int] = []  # epochs of the newest two
+        self._best_epoch = -1
 
-    def __exit__(self, error, *_) -> None:
-        """Write the last checkpoint; after an error, wait for the one that was begun. Collective without an error."""
-        if self.checkpoints is not None:
-            try:
-                if error is None:
-                    self.checkpoints.close()
-            finally:
-                self.checkpoints.abandon()
-        if self.stop is not None and error is None:
-            self.stop.end()
+    def write(self, epoch: int, files: Files, manifest: dict) -> None:
+        """Write a checkpoint, and remove the oldest one. Raises: ResourceError naming its folder."""
+        for stale in self.folder.glob(".epoch-*"):  # of a training that was killed
+            shutil.rmtree(stale, ignore_errors=True)
+        best = manifest["history"]["best_epoch"]
+        if BEST in files:
+            self._save_best(best, files, manifest)
+        save_checkpoint(self.folder, epoch, files, manifest)
+        self._best_epoch, self.whole = best, [*self.whole[-1:], epoch]
+        if self.moved is not None:
+            self.folder = self.moved()
+        prune(self.folder, {best, *self.whole})
 
-    def record(self, record: dict) -> None:
-        """Take the record of an epoch. Raises: StoppedError on all ranks after a signal to any. Collective."""
-        if self.folder is not None:
-            self.folder.write_line(record)
-        if self.report is not None:
-            self.report(record)
-        if self.checkpoints is None:
-            return
-        if number := self.checkpoints.after_epoch(0 if self.stop is None else self.stop.wanted):
-            self.checkpoints.close()
-            raise stopped(number, record["epoch"], self.checkpoints.trainer.config.out)
+    def _save_best(self, epoch: int, files: Files, manifest: dict) -> None:
+        """Write the weights of the best epoch as a checkpoint without state, before the one that removes older ones."""
+        if 0 < epoch != self._best_epoch:
+            history = manifest["history"]
+            named = {"val": history["best"], "test": history["test"]} | {
+                n: manifest[n] for n in ("metric", "task", "model")
+            }
+            save_checkpoint(self.folder, epoch, {WEIGHTS: files[BEST]}, named)
+
+
+class Writing:
+    """A function that runs in a thread next to the rank, and its error."""
+
+    def __init__(self, function: Callable[[], Any]):
+        self.error: BaseException | None = None
+        self.is_done = False
+        self._function = function
+        self._thread = BackgroundThread(self._run, "spgnn checkpoint")
+        self._thread.start()
+
+    @property
+    def has_failed(self) -> bool:
+        return self.is_done and self.error is not None
+
+    def wait(self) -> None:
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._function()
+        except BaseException as error:  # raised on all ranks after the epoch
+            self.error = error
+        self.is_done = True

@@ -1,39 +1,46 @@
-"""run: one training from a GRAPH and options to a folder of results."""
+"""run: one training from a GRAPH and options to a folder of results; Kept: what any training does that has a folder."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from ..config import TrainConfig, continued, ended_summary
-from ..errors import together
+from ..dist import Communicator
+from ..errors import from_root, together
 from ..layers.registry import LISTED, ModelSpec
-from ..machine import peak_rss_mb
 from ..partition.folder.pipeline.memory_budget import memory_bytes_of
-from ..samplers.options import options_of
 from ..training.consistency import check_trainable
 from ..training.notes import data_notes, end_note, host_notes
+from ..training.steps import Step
 from ..training.steps.captured import CapturedStep
+from ..training.steps.full import FullStep
 from ..training.trainer import Trainer
-from .checkpoint import finite
-from .details import run_details
-from .device import device_facts, explaining_memory
+from .device import explaining_memory
 from .folder import RunFolder, hold_folder
 from .named import Names
 from .observe import observed, time_operations
 from .opening import Show, Source
 from .prepare import prepare
-from .restoring import Found, found_checkpoint
-from .saving import Checkpoints, Log
-from .stopping import StopSignals
+from .restoring import Checkpoint, found_checkpoint
+from .results import keep_results, summary_of
+from .saving import Checkpoints
+from .stopping import StopSignals, stopped
 from .ways import WAYS
 
+Report = Callable[[dict], Any]
+Finish = Callable[[Trainer, dict[str, Any]], np.ndarray | None]
 
-def run(source: str, config: TrainConfig, comm, report: Callable[[dict], Any] | None = None, show: Show = None) -> dict:
+
+def run(
+    source: str, config: TrainConfig, comm: Communicator, report: Report | None = None, show: Show = None
+) -> dict[str, Any]:
     """Train on GRAPH and return the summary; with config.out, write the files of the run there.
 
     Files: config.toml, env.json, metrics.jsonl (one object per epoch), details.json (see run_details), summary.json,
@@ -46,54 +53,39 @@ def run(source: str, config: TrainConfig, comm, report: Callable[[dict], Any] | 
     Collective.
     """
     prepared = prepare(source, config, comm)
-    if config.resume and (ended := comm.all_gather_json(together(comm, ended_summary, source, config, root=0))[0]):
-        if comm.rank == 0 and show is not None:
-            show(f"spgnn: {config.resume} has ended: nothing is trained, its results follow")
+    if config.resume and (ended := from_root(comm, ended_summary, source, config)):
+        _show(comm, show, [f"{config.resume} has ended: nothing is trained, its results follow"])
         return ended
     with observed(config, comm, show) as (comm, recorder), StopSignals(show) if config.out else nullcontext() as stop:
         opened = Source.open(source, config, comm, show)
-        with ExitStack() as stack:
-            folder = together(comm, hold_folder, config, stack, root=0) if config.out else None
-            found = found_checkpoint(config, comm, show) if config.resume else None
-            way = WAYS[prepared.way](prepared, comm, folder)
-            dgraph = way.open(opened, stack)
+        with kept(source, config, comm, show, stop) as training:
+            way = WAYS[prepared.way](prepared, comm, training.folder)
+            dgraph = way.open(opened, training.stack)
             names = opened.names
             del opened  # and with it the owners of all nodes
             comm.phase = "set up training"
             check_trainable(dgraph)
-            spec = _spec_of(found) or ModelSpec.of(config, dgraph.n_features, dgraph.n_classes, dgraph.n_edge_features)
+            spec = training.listed or ModelSpec.of(config, dgraph.n_features, dgraph.n_classes, dgraph.n_edge_features)
             trainer = Trainer(spec.build(), dgraph, way.config, way.step)
-            notes = data_notes(dgraph, trainer.steps.scorer) + trainer.steps.notes()
-            _show_notes(comm, show, host_notes(comm) + notes)
-            checkpoints = Checkpoints.of_run(trainer, spec, folder) if config.out else None
-            if found is not None:
-                checkpoints.restore(found, show)
+            _show(comm, show, host_notes(comm) + data_notes(dgraph, trainer.steps.scorer) + trainer.steps.notes())
             trainer.release_input()
             if config.cuda_graph:
-                trainer.steps = CapturedStep(trainer.steps)
+                trainer.steps = cast(
+                    Step, CapturedStep(cast(FullStep, trainer.steps))
+                )  # a WrappedStep has what it wraps
             time_operations(recorder, trainer)
-            if config.out:
-                together(comm, RunFolder.begin, folder, source, trainer.config, comm, checkpoints.lines(), root=0)
             with explaining_memory(trainer):
-                with Log(folder, checkpoints, report, stop) as log:
-                    trainer.fit(log.record)
-                comm.phase = "write results"
-                summary = summary_of(trainer)
-                _show_notes(comm, show, [end_note(trainer), _memory_note(config.memory, summary["peak_rss_mb"])])
-                predictions_N = way.finish(trainer, spec, summary)
-            if config.out:
-                keep_results(trainer, folder, names, summary, predictions_N)
-            return summary
+                return training.train(trainer, spec, names, report, finish=partial(way.finish, spec))
 
 
 def resume(
     folder: str | Path,
-    comm,
-    report: Callable[[dict], Any] | None = None,
-    show: Callable[[str], None] | None = None,
+    comm: Communicator,
+    report: Report | None = None,
+    show: Show = None,
     graph: str = "",
     **options,
-) -> dict:
+) -> dict[str, Any]:
     """Continue the run that `spgnn train --out` left in a folder, and return its summary.
 
     Args:   graph, options  that differ from the run's: epochs, scheme, partition, ... see config.continued.
@@ -105,7 +97,97 @@ def resume(
     return run(source, config, comm, report, show)
 
 
-def _show_notes(comm, show: Show, notes: list[str]) -> None:
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A training whose folder, if it has one, is locked, and whose checkpoint, if it continues one, is found; see `kept`.
+
+    source  GRAPH, or the name of a graph; folder: on rank 0, None elsewhere and where nothing is kept.
+    show    called on rank 0 with messages; stop: signals that end the training after a checkpoint.
+    stack   of what ends with the training.
+    """
+
+    source: str
+    folder: RunFolder | None
+    found: Checkpoint | None
+    show: Show
+    stop: StopSignals | None
+    stack: ExitStack
+
+    @property
+    def listed(self) -> ModelSpec | None:
+        """The model of the checkpoint if it lists layers, as a Stack that Python made; else None."""
+        model = None if self.found is None else self.found.manifest.get("model")
+        return ModelSpec(**model) if model is not None and model["family"] == LISTED else None
+
+    def train(
+        self,
+        trainer: Trainer,
+        spec: ModelSpec | None,
+        names: Names,
+        report: Report | None = None,
+        python: Sequence[str] = (),
+        finish: Finish | None = None,
+    ) -> dict[str, Any]:
+        """Go on from the checkpoint, train, and return the summary; with trainer.config.out, write all files of the run.
+
+        Args: spec    what rebuilds the model; None: its own code.
+              report  called on this rank with the record of each epoch.
+              python  keywords that only Python has, without which the run cannot be continued.
+              finish  adds to the summary and returns the predictions; None: those of the trainer.
+        Raises: StoppedError on all ranks after a signal to any. Collective.
+        """
+        config, comm, folder, stop = trainer.config, trainer.comm, self.folder, self.stop
+        checkpoints = None
+        if config.out:
+            checkpoints = Checkpoints.of_run(trainer, spec, folder, python)
+            if self.found is not None:
+                checkpoints.restore(self.found, self.show)
+            together(comm, RunFolder.begin, folder, self.source, config, comm, checkpoints.lines(), root=0)
+
+        def record(values: dict[str, Any]) -> None:
+            if folder is not None:
+                folder.write_line(values)
+            if report is not None:
+                report(values)
+            if checkpoints is not None and (number := checkpoints.after_epoch(0 if stop is None else stop.wanted)):
+                checkpoints.close()
+                raise stopped(number, values["epoch"], config.out)
+
+        if stop is not None:
+            stop.begin()
+        try:
+            trainer.fit(record)
+            if checkpoints is not None:
+                checkpoints.close()
+        finally:
+            if checkpoints is not None:
+                checkpoints.abandon()
+        if stop is not None:
+            stop.end()
+        comm.phase = "write results"
+        summary = summary_of(trainer)
+        _show(comm, self.show, [end_note(trainer), _memory_note(config.memory, summary["peak_rss_mb"])])
+        predictions_N = trainer.steps.scorer.predictions() if finish is None else finish(trainer, summary)
+        if config.out:
+            keep_results(trainer, folder, names, summary, predictions_N)
+        return summary
+
+
+@contextmanager
+def kept(
+    source: str, config: TrainConfig, comm: Communicator, show: Show = None, stop: StopSignals | None = None
+) -> Iterator[Kept]:
+    """Yield a training: with config.out its folder is locked until the end, with config.resume its checkpoint is found.
+
+    Raises: UsageError where the folder has another run; CheckpointError without a checkpoint. Collective.
+    """
+    with ExitStack() as stack:
+        folder = together(comm, hold_folder, config, stack, root=0) if config.out else None
+        found = found_checkpoint(config, comm, show) if config.resume else None
+        yield Kept(source, folder, found, show, stop, stack)
+
+
+def _show(comm: Communicator, show: Show, notes: list[str]) -> None:
     """Show the notes that are not empty, on rank 0."""
     if any(notes) and comm.rank == 0 and show is not None:
         show("\n".join(f"spgnn: {note}" for note in notes if note))
@@ -116,45 +198,3 @@ def _memory_note(memory: str, peak_mb: float) -> str:
     if not memory or peak_mb * 1e6 <= memory_bytes_of(memory):
         return ""
     return f"a rank took {peak_mb:.0f} MB at its peak, more than --memory {memory}, which is an estimate; set it lower"
-
-
-def _spec_of(found: Found | None) -> ModelSpec | None:
-    """Return the model of a checkpoint whose layers are listed, as Python made them; None: as the options say."""
-    model = None if found is None else found[1].get("model")
-    return ModelSpec(**model) if model is not None and model["family"] == LISTED else None
-
-
-def keep_results(
-    trainer: Trainer, folder: RunFolder | None, names: Names, summary: dict[str, Any], predictions_N: np.ndarray | None
-) -> None:
-    """Write summary, details, split and predictions of a training that has ended; folder: on rank 0. Collective."""
-    details = run_details(trainer, predictions_N)
-    arrays = {"split": trainer.history.split_N, "predictions": predictions_N}
-    summary = summary | {"per_class": trainer.history.per_class}
-    together(trainer.comm, RunFolder.write_results, folder, summary, details, arrays, names, root=0)
-
-
-def summary_of(trainer: Trainer) -> dict[str, Any]:
-    """Return the summary of a training. Collective."""
-    config, dgraph, history, comm = trainer.config, trainer.dgraph, trainer.history, trainer.comm
-    peak_mb = np.array([peak_rss_mb()])
-    comm.all_reduce(peak_mb, "max")
-    names = ("best_epoch", "train", "val", "test", "metric", "epoch_s", "bytes_sent", "bytes_predicted", "setup_bytes")
-    sampler = {} if config.sampler == "none" else options_of(config) | {"subgraphs": config.subgraphs}
-    return finite(
-        {"graph": dgraph.name, "n": dgraph.n_nodes, "nnz": dgraph.nnz, "model": config.model}
-        | {name: getattr(history, name) for name in names}
-        | {"epochs": trainer.epoch, "peak_rss_mb": float(peak_mb[0]), "ranks": comm.size}
-        | {
-            "scheme": dgraph.scheme,
-            "replication": dgraph.replication,
-            "method": dgraph.method,
-            "seed": config.seed,
-            "scores": history.scores,
-            "mode": config.mode,
-            "sampler": config.sampler,
-        }
-        | sampler
-        | trainer.steps.facts(history.records)
-        | device_facts(dgraph.A.device)
-    )

@@ -14,15 +14,14 @@ from ..distgraph import DistGraph
 from ..errors import together
 from ..graph import count_labels, label_notes
 from ..spmm.kernels.cpu import BUILD_ALL, slow_loops
-from .parts.inference import LayerwiseScorer
-from .scorer import FullScorer
+from .steps import Scorer
 from .trainer import Trainer
 
 LEAST, FEW = 10, 500  # epochs from which on, and updates up to which, a training is judged
 FALLS, DONE = 0.95, 0.1  # loss of the last epoch over an earlier one: below which it falls; over the first: is small
 
 
-def data_notes(dgraph: DistGraph, scorer: FullScorer | LayerwiseScorer) -> list[str]:
+def data_notes(dgraph: DistGraph, scorer: Scorer) -> list[str]:
     """Return the notes on the labels of a graph of classes, a sentence each; scorer: has labels and split. Collective."""
     if scorer.task != "classes":
         return []

@@ -18,7 +18,7 @@ from spgnn.dist import SelfCommunicator
 from spgnn.errors import CheckpointError, ResourceError, SpgnnError, exit_code_of
 from spgnn.experiment import predict, resume, run, saving
 from spgnn.experiment.checkpoint import best_checkpoint, list_checkpoints, read_manifest
-from spgnn.experiment.restoring import newest_whole, read_state
+from spgnn.experiment.restoring import Checkpoint, newest_whole
 
 SOURCE = "sbm:n=60,classes=3,features=6,seed=1"
 MUTATIONS = int(os.environ.get("SPGNN_MUTATIONS", 200))  # 1,000 take two minutes
@@ -89,7 +89,7 @@ def states(folder) -> dict:
 
 
 def fingerprint(path, manifest) -> tuple:
-    state = read_state(path, manifest)
+    state = Checkpoint(path, manifest).state()
     tensors = [
         tuple((name, value.numpy().tobytes()) for name, value in sorted(state[part].items()))
         for part in ("model", "optimizer", "best")
@@ -114,8 +114,8 @@ def test_no_mutation_of_a_checkpoint_gives_another_state(runs, tmp_path):
             assert error.exit_code == 3
             taken.append("none")
         else:
-            path, manifest = found
-            assert fingerprint(path, manifest) == original[manifest["epoch"]], done
+            manifest = found.manifest
+            assert fingerprint(found.path, manifest) == original[manifest["epoch"]], done
             is_newest = manifest["epoch"] == max(original)
             newest_is_gone = not (folder / f"epoch-{max(original):06d}").exists()
             assert is_newest or newest_is_gone or any("damaged checkpoint" in line for line in said), done
@@ -171,7 +171,7 @@ def test_a_full_disk_leaves_the_checkpoints_before(runs, tmp_path):
     )
     assert done.returncode == 4 and "cannot be written: File too large" in done.stderr, done.stderr
     assert not list((cut / "checkpoints").glob(".*"))
-    assert newest_whole(cut / "checkpoints")[0].name >= before
+    assert newest_whole(cut / "checkpoints").path.name >= before
     assert resume(cut, SelfCommunicator(), epochs=41)["epochs"] == 41
 
 

@@ -17,7 +17,7 @@ from spgnn.dist import SelfCommunicator, run_threads
 from spgnn.distgraph import Parts, distribute
 from spgnn.errors import CheckpointError
 from spgnn.experiment import checkpoint, predict, run
-from spgnn.experiment.fingerprint import graph_facts
+from spgnn.experiment.restoring import graph_facts
 from spgnn.graph import Graph
 from spgnn.partition import part_graph, save_partition
 

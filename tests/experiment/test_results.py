@@ -21,7 +21,7 @@ from spgnn.errors import CheckpointError, ResourceError, SpgnnError, UsageError
 from spgnn.experiment import checkpoint, predict, run
 from spgnn.experiment.checkpoint import best_checkpoint, load_checkpoint
 from spgnn.experiment.folder import RunFolder
-from spgnn.experiment.saving import Checkpoints, Log
+from spgnn.experiment.saving import Checkpoints
 from spgnn.layers import GCN, Stack
 from spgnn.layers.registry import ModelSpec
 from spgnn.training.trainer import Trainer
@@ -341,15 +341,12 @@ def test_weights_of_another_model_than_the_manifests_are_refused(tmp_path):
         predict(str(tmp_path / "run"), SelfCommunicator())
 
 
-def test_a_log_of_a_custom_model_saves_none(tmp_path):
+def test_checkpoints_of_a_custom_model_name_none(tmp_path):
     trainer = Trainer(Stack(GCN(6, 3)), distribute(random_graph(), SelfCommunicator()), TrainConfig(epochs=1))
-    (tmp_path / "run").mkdir()
-    folder = RunFolder(tmp_path / "run")
-    folder.begin("mine", trainer.config, trainer.comm)
-    checkpoints = Checkpoints(folder.new_checkpoints, trainer, moved=folder.after_checkpoint)
-    trainer.fit(Log(folder, checkpoints, None).record)
+    checkpoints = Checkpoints(tmp_path / "run", trainer)
+    trainer.fit(lambda record: checkpoints.after_epoch())
     checkpoints.close()
-    assert load_checkpoint(best_checkpoint(tmp_path / "run" / "checkpoints"))[1]["model"] is None
+    assert load_checkpoint(best_checkpoint(tmp_path / "run"))[1]["model"] is None
 
 
 def test_the_config_of_averaging_has_the_evaluation_that_was_decided(tmp_path):

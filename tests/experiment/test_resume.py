@@ -15,12 +15,12 @@ from spgnn.config import RUN_FILES, TrainConfig, read_toml
 from spgnn.data import load_graph
 from spgnn.dist import SelfCommunicator, run_threads
 from spgnn.errors import CheckpointError, UsageError
-from spgnn.experiment import checkpoint, checkpoint_writer, resume, run, saving
+from spgnn.experiment import checkpoint, resume, run, saving
 from spgnn.experiment.checkpoint import best_checkpoint, list_checkpoints, load_checkpoint
 from spgnn.partition import part_graph, save_partition
 
 pytestmark = pytest.mark.slow
-SOURCE = "sbm:n=60,classes=3,features=6,seed=1"
+SOURCE, WRITING = "sbm:n=60,classes=3,features=6,seed=1", saving.Writing
 CASES = {
     "adam": {},
     "sgd": {"optimizer": "sgd", "lr": 0.5, "weight_decay": 0.01},
@@ -230,9 +230,9 @@ def test_two_whole_checkpoints_and_the_best_are_kept(tmp_path):
 
 
 def test_a_checkpoint_is_written_while_the_next_epochs_compute(tmp_path, monkeypatch):
-    monkeypatch.setattr(saving, "Writing", checkpoint_writer.Writing)
-    may_write, write = threading.Event(), checkpoint_writer.save_checkpoint
-    monkeypatch.setattr(checkpoint_writer, "save_checkpoint", lambda *args: may_write.wait(60) and write(*args))
+    monkeypatch.setattr(saving, "Writing", WRITING)
+    may_write, write = threading.Event(), saving.save_checkpoint
+    monkeypatch.setattr(saving, "save_checkpoint", lambda *args: may_write.wait(60) and write(*args))
 
     def report(record):
         if record["epoch"] == 4:  # three epochs after the first checkpoint was begun

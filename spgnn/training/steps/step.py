@@ -5,7 +5,7 @@ Shapes: n own rows, C classes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -22,6 +22,9 @@ class Scorer(Protocol):
     """Evaluates a model on all nodes."""
 
     task: Task
+
+    def labels(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield labels and split of the own nodes that count, on one rank each."""
 
     def split(self) -> np.ndarray:
         """Return the split of all nodes in original order, (N,) int8. Collective."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..config import TrainConfig
-from ..errors import StoppedError, UsageError
+from ..config import TrainConfig, continued
+from ..errors import StoppedError, UsageError, together
 from ..machine import host_load
 from .console import bytes_text, fields_table, say, write, write_error, write_json
 from .failure import explaining
@@ -25,6 +27,10 @@ from .options import (
     output_options,
 )
 
+if TYPE_CHECKING:  # importing torch and MPI takes seconds
+    from ..dist import Communicator
+
+SEEDS = "seeds.json"  # in the folder that has the folders of the runs
 FIRST = """
     preset config model hidden layers dropout epochs lr weight_decay patience seed mode out overwrite resume split edges
     features labels method partition device threads sampler batch parts memory
@@ -73,7 +79,7 @@ def _train(graph: str, config: TrainConfig, as_json: bool, seeds: int, is_resume
     """Train and return the exit code; a signal has its own if it has stopped all ranks together."""
     from ..dist import world
     from ..dist.launch import this_job
-    from ..experiment.auto_out import resolved_out
+    from ..experiment.folder import resolved_out
 
     with world() as comm, explaining(), resolved_out(graph, config, comm) as config, explaining(config.out):
         try:
@@ -90,7 +96,7 @@ def _train(graph: str, config: TrainConfig, as_json: bool, seeds: int, is_resume
     return 0
 
 
-def _run(graph: str, config: TrainConfig, comm, as_json: bool) -> dict:
+def _run(graph: str, config: TrainConfig, comm: Communicator, as_json: bool) -> dict[str, Any]:
     """Train, show how it goes and what came out, and return the summary. Collective."""
     from ..dist.launch import share_of_threads
     from ..experiment import run
@@ -112,16 +118,16 @@ def _run(graph: str, config: TrainConfig, comm, as_json: bool) -> dict:
     return summary
 
 
-def _run_seeds(graph: str, config: TrainConfig, comm, as_json: bool, seeds: int, is_resumed: bool) -> None:
+def _run_seeds(
+    graph: str, config: TrainConfig, comm: Communicator, as_json: bool, seeds: int, is_resumed: bool
+) -> None:
     """Train with several seeds, and show and keep the mean and spread of the scores. Collective."""
-    from ..errors import together
     from ..experiment.checkpoint import write_json as write_file
-    from ..experiment.seeds import FILE, seed_configs, spread
 
     configs = seed_configs(graph, config, seeds, is_resumed, comm)
     found = spread([_run(graph, one, comm, as_json) for one in configs])
     if config.out:
-        together(comm, write_file, Path(config.out) / FILE, found, root=0)
+        together(comm, write_file, Path(config.out) / SEEDS, found, root=0)
         found["out"] = config.out
     if comm.rank == 0 and as_json:
         write_json(found)
@@ -131,6 +137,32 @@ def _run_seeds(graph: str, config: TrainConfig, comm, as_json: bool, seeds: int,
             f"{name} {found['metric']}": f"{of['mean']:.4f} +- {of['std']:.4f}" for name, of in scores.items() if of
         }
         write(fields_table(f"{graph}, {seeds} seeds from {config.seed}", shown | {"results": config.out or "not kept"}))
+
+
+def seed_configs(
+    source: str, config: TrainConfig, count: int, is_resumed: bool, comm: Communicator
+) -> Iterator[TrainConfig]:
+    """Yield the options of a training for each of the seeds from config.seed on, whose folders are OUT/seed-NUMBER.
+
+    Args: is_resumed  a run that is there is continued.
+    Collective.
+    """
+    for seed in range(config.seed, config.seed + count):
+        one = replace(config, seed=seed, out=str(Path(config.out) / f"seed-{seed}") if config.out else "")
+        if is_resumed:
+            _, one = together(comm, continued, source, asdict(one) | {"resume": "auto"})
+        yield one
+
+
+def spread(summaries: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the seeds, and of test and val the mean, the sample's standard deviation and the values; None without a score."""
+    from statistics import mean, stdev
+
+    scores = {name: [summary[name] for summary in summaries] for name in ("test", "val")}
+    return {"seeds": [summary["seed"] for summary in summaries], "metric": summaries[0]["metric"]} | {
+        name: None if None in of else {"mean": mean(of), "std": stdev(of) if len(of) > 1 else 0.0, "values": of}
+        for name, of in scores.items()
+    }
 
 
 def _ranks(size: int) -> str:
@@ -143,7 +175,7 @@ def _cores(threads: int) -> str:
     return f"{threads} thread{'s'[: threads > 1]}, load {load:.1f} of {cores} core{'s'[: cores > 1]}"
 
 
-def _readable(summary: dict, config: TrainConfig) -> dict:
+def _readable(summary: dict[str, Any], config: TrainConfig) -> dict[str, Any]:
     """Return the summary for a reader: scores, time, bytes sent, memory and where the results are."""
     metric, sent = summary["metric"], f"{bytes_text(summary['bytes_sent'])} per epoch"
     if summary["bytes_predicted"] is not None:

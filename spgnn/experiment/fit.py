@@ -25,8 +25,7 @@ from ..training.history import History
 from ..training.notes import end_note
 from ..training.steps.fields_step import FieldsStep
 from ..training.trainer import Trainer, make_trainer
-from .auto_out import resolved_out
-from .folder import check_outputs
+from .folder import check_outputs, resolved_out
 from .named import Names
 from .train import Report, kept
 
@@ -108,8 +107,7 @@ def train(
     with _shown(trainer, calls + ([] if report is None else [report]), progress) as call:
         if out is None:
             return trainer.fit(call)
-        _keep(trainer, str(out), resume, custom.given(), call)
-    return trainer.history
+        return _keep(trainer, str(out), resume, custom.given(), call)
 
 
 @contextmanager
@@ -132,8 +130,8 @@ def _shown(trainer: Trainer, calls: list[Report], progress: bool | None) -> Iter
                 say(note)
 
 
-def _keep(trainer: Trainer, out: str, is_resumed: bool, given: list[str], report: Report) -> None:
-    """Train with the folder of a run; given: names of keywords that only Python has. Collective."""
+def _keep(trainer: Trainer, out: str, is_resumed: bool, given: list[str], report: Report) -> History:
+    """Train with the folder of a run, and return the History; given: names of keywords that only Python has. Collective."""
     dgraph, comm = trainer.dgraph, trainer.comm
     if isinstance(trainer.steps, FieldsStep):
         raise UsageError(f"out = {out!r} is not used with Fields; keep weights by torch.save(model.state_dict(), FILE)")
@@ -148,6 +146,7 @@ def _keep(trainer: Trainer, out: str, is_resumed: bool, given: list[str], report
         together(comm, check_outputs, dgraph.name, trainer.config, root=0)
         with kept(dgraph.name, trainer.config, comm) as training:
             training.train(trainer, spec, Names(dgraph.ids, dgraph.classes), report, given)
+    return trainer.history
 
 
 def _options_of(dgraph: DistGraph, config: TrainConfig, spec: ModelSpec | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The --out folder of a training: locked, begun, a line per epoch, checkpoints, the results at the end."""
+"""The --out folder of a training: named, locked, begun, a line per epoch, checkpoints, the results at the end."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, TextIO
 
 import numpy as np
 import torch
@@ -22,11 +23,16 @@ import torch
 from .. import __version__
 from ..atomic import check_not_read, read_regular, write_text
 from ..config import NAMED_FILE, PARTS_FILE, RUN_FILES, TrainConfig, input_files, is_of_run, to_toml
-from ..errors import CheckpointError, ResourceError, UsageError
+from ..data.load import is_built_in
+from ..data.readers.make_graph import graph_name
+from ..dist import Communicator
+from ..errors import CheckpointError, ResourceError, UsageError, from_root
 from ..machine import cores
 from .checkpoint import finite, list_checkpoints, read_json, write_array, write_json
 from .named import Names, prediction_columns, write_table
 
+HOME = Path("runs")  # of --out auto
+LONGEST = 60  # characters of the name of a graph in it
 MARK = ".parts-begun"  # has the name of the parts that a training makes
 PARTS_NAME = re.compile(r"parts(-[0-9]+)?")
 
@@ -34,7 +40,7 @@ PARTS_NAME = re.compile(r"parts(-[0-9]+)?")
 def check_outputs(source: str, config: TrainConfig) -> None:
     """Raise UsageError if outputs would overwrite each other or inputs, or --overwrite or --resume does not fit --out."""
     if config.out in ("auto", "none"):
-        raise UsageError(f"out = {config.out!r} is for the command line and spgnn.train; see auto_out.resolved_out")
+        raise UsageError(f"out = {config.out!r} is for the command line and spgnn.train; see folder.resolved_out")
     if config.resume and config.resume != config.out:
         raise UsageError(f"resume = {config.resume!r} must be the folder of out; use spgnn.resume(folder, comm)")
     if config.out and config.trace and is_of_run(Path(config.out), Path(config.trace)):
@@ -51,6 +57,45 @@ def check_outputs(source: str, config: TrainConfig) -> None:
         raise UsageError("--overwrite requires --out, the folder whose run is replaced")
 
 
+@contextmanager
+def resolved_out(source: str, config: TrainConfig, comm: Communicator) -> Iterator[TrainConfig]:
+    """Yield the config with a folder as `out`: for auto a new one, removed if it is empty at the end; "" for none.
+
+    The number is the first that is free; rank 0 makes the folder, so that no other training gets the same one.
+    Raises: ResourceError where no folder can be made, UsageError for config.overwrite. Collective.
+    """
+    if config.out != "auto":
+        yield replace(config, out="") if config.out == "none" else config
+        return
+    if config.overwrite:
+        raise UsageError("--overwrite requires --out DIR, the folder whose run is replaced")
+    out = from_root(comm, _make_folder, source)
+    try:
+        yield replace(config, out=out)
+    finally:  # by any rank: an error on one ends the others
+        _remove_empty(Path(out))
+        _remove_empty(HOME)
+
+
+def _make_folder(source: str) -> str:
+    """Make and return runs/GRAPH-1, or the first number after it that is free."""
+    name = source.partition(":")[0] if is_built_in(source) else graph_name(Path(os.path.abspath(source)))
+    name = re.sub(r"[^\w.+-]+", "_", name).lstrip(".-")[:LONGEST] or "graph"
+    number = 0
+    try:
+        HOME.mkdir(exist_ok=True)
+        while True:
+            number += 1
+            with suppress(FileExistsError):
+                (folder := HOME / f"{name}-{number}").mkdir()
+                return str(folder)
+    except OSError as problem:
+        raise ResourceError(
+            f"{HOME.absolute()}: cannot be written: {problem.strerror}; choose a folder with --out DIR, "
+            "or keep nothing with --out none"
+        ) from None
+
+
 class RunFolder:
     """The files of a training in the folder --out, on rank 0.
 
@@ -61,11 +106,16 @@ class RunFolder:
     def __init__(self, folder: Path, is_continued: bool = False):
         self.folder, self.is_continued = folder, is_continued
         self.checkpoints = Path(os.path.realpath(folder / "checkpoints"))  # may be a link to another disk
-        self.hidden = f"new-{os.getpid()}-{secrets.token_hex(8)}" if has_results(folder) and not is_continued else ""
-        self.metrics = None
+        self.hidden = f".new-{os.getpid()}-{secrets.token_hex(8)}" if has_results(folder) and not is_continued else ""
+        self.metrics: TextIO | None = None
         self.parts = ""  # name of the folder of parts that this run has made, in mode average
         self.workload: dict | None = None  # from which their number follows
-        self._discard_unfinished()
+        mark = folder / MARK  # of a training that was killed before env.json had the name of its parts
+        with suppress(OSError, ValueError):
+            name = read_regular(mark).decode()
+            if PARTS_NAME.fullmatch(name) and name != _parts_of(folder):
+                shutil.rmtree(folder / name, ignore_errors=True)
+            mark.unlink()
 
     def parts_path(self) -> tuple[Path, bool]:
         """Return where the parts of this run are, or are to be made, and whether they are there.
@@ -76,7 +126,7 @@ class RunFolder:
         if self.is_continued:
             self.parts = named
             if named and (self.folder / named).is_dir():
-                self.workload = read_json(self.folder / "env.json").get("workload")
+                self.workload = _environment_of(self.folder).get("workload")
                 return self.folder / named, True
         elif named and not has_results(self.folder):  # of a training that ended before its first checkpoint
             shutil.rmtree(self.folder / named, ignore_errors=True)
@@ -88,42 +138,36 @@ class RunFolder:
 
     def discard_parts(self) -> None:
         """Remove the parts that this training has made, unless it has begun."""
-        if not self.has_begun:
+        if self.metrics is None or self.hidden:
             shutil.rmtree(self.folder / self.parts, ignore_errors=True)
             (self.folder / MARK).unlink(missing_ok=True)
 
-    def _discard_unfinished(self) -> None:
-        """Remove the parts of a training that was killed before env.json had their name."""
-        mark = self.folder / MARK
-        with suppress(OSError, ValueError):
-            name = read_regular(mark).decode()
-            if PARTS_NAME.fullmatch(name) and name != _parts_of(self.folder):
-                shutil.rmtree(self.folder / name, ignore_errors=True)
-            mark.unlink()
-
     @property
-    def has_begun(self) -> bool:
-        """Whether this training has written its env.json where it stays."""
-        return self.metrics is not None and not self.hidden
+    def home(self) -> Path:
+        """Where files are written: the hidden folder until the first checkpoint."""
+        return self.folder / self.hidden
 
     @property
     def new_checkpoints(self) -> Path:
         """Where checkpoints are written: the hidden folder until the first one."""
-        return self.checkpoints / f".{self.hidden}" if self.hidden else self.checkpoints
+        return self.checkpoints / self.hidden
 
-    def begin(self, source: str, config: TrainConfig, comm, lines: Sequence[bytes] = ()) -> None:
+    def begin(self, source: str, config: TrainConfig, comm: Communicator, lines: Sequence[bytes] = ()) -> None:
         """Write env.json and config.toml and open metrics.jsonl, which has the lines of a run that is continued."""
         config = replace(config, overwrite=False, resume="")
-        parts = {"parts": self.parts, "workload": self.workload} if self.parts else {}
+        about: dict[str, Any] = {"parts": self.parts, "workload": self.workload} if self.parts else {}
+        if self.is_continued:  # after so many epochs, each time
+            before = _environment_of(self.folder).get("continued_after")
+            about["continued_after"] = [*(before if isinstance(before, list) else []), len(lines)]
         try:
             with _written(self.folder):
                 self._discard_hidden()
-                write_json(self.path("env.json"), environment(comm) | parts | self._continued(len(lines)))
-                write_text(self.path("config.toml"), to_toml(config, {"graph": str(source)}))
-                write_text(self.path("metrics.jsonl"), b"".join(lines).decode())
+                write_json(self.home / "env.json", environment(comm) | about)
+                write_text(self.home / "config.toml", to_toml(config, {"graph": str(source)}))
+                write_text(self.home / "metrics.jsonl", b"".join(lines).decode())
                 for name in (*RUN_FILES[3:], PARTS_FILE, NAMED_FILE) if self.is_continued else ():
                     (self.folder / name).unlink(missing_ok=True)
-                self.metrics = open(self.path("metrics.jsonl"), "a", encoding="utf-8")
+                self.metrics = open(self.home / "metrics.jsonl", "a", encoding="utf-8")
                 if not self.hidden:
                     (self.folder / MARK).unlink(missing_ok=True)
         except ResourceError:
@@ -138,14 +182,11 @@ class RunFolder:
             for stale in (*hidden(home, kinds), *hidden(home, "new", "|".join(map(re.escape, RUN_FILES)))):
                 shutil.rmtree(stale) if stale.is_dir() else stale.unlink()
             if self.hidden:
-                (home / f".{self.hidden}").mkdir(parents=True)
-
-    def path(self, name: str) -> Path:
-        """Return the path of a file of this run, hidden or final."""
-        return self.folder / f".{self.hidden}" / name if self.hidden else self.folder / name
+                (home / self.hidden).mkdir(parents=True)
 
     def write_line(self, record: dict) -> None:
-        """Add a line to metrics.jsonl."""
+        """Add a line to metrics.jsonl, once the training has begun."""
+        assert self.metrics is not None
         try:
             self.metrics.write(json.dumps(finite(record)) + "\n")
             self.metrics.flush()
@@ -181,17 +222,8 @@ class RunFolder:
             with suppress(OSError):  # of a full disk: the error that ended the training says more
                 self.metrics.close()
         if self.hidden:
-            for home in (self.folder, self.checkpoints):
-                shutil.rmtree(home / f".{self.hidden}", ignore_errors=True)
-
-    def _continued(self, epochs: int) -> dict:
-        """Return after how many epochs the run was continued, each time."""
-        if not self.is_continued:
-            return {}
-        before: object = None
-        with suppress(CheckpointError):  # absent or damaged: nothing depends on it
-            before = read_json(self.folder / "env.json").get("continued_after")
-        return {"continued_after": [*(before if isinstance(before, list) else []), epochs]}
+            for home in (self.home, self.new_checkpoints):
+                shutil.rmtree(home, ignore_errors=True)
 
     def _replace(self) -> None:
         """Move the files of the earlier run to .old-*, weights first, then those of this run to their place, weights last.
@@ -203,13 +235,13 @@ class RunFolder:
         others = [*filter(None, [_parts_of(self.folder)]), PARTS_FILE, NAMED_FILE, *reversed(RUN_FILES)]
         with _written(self.folder):
             for home, names in zip(both, ([*weights, "personal"], others)):
-                (home / f".{old}").mkdir()
+                (home / old).mkdir()
                 for name in names:
                     if os.path.lexists(home / name):
-                        (home / name).rename(home / f".{old}" / name)
+                        (home / name).rename(home / old / name)
             for home in reversed(both):
-                new = home / f".{self.hidden}"
-                for path in sorted(new.iterdir(), key=lambda path: _place(path.name)):
+                new = home / self.hidden
+                for path in sorted(new.iterdir(), key=lambda path: [*RUN_FILES, path.name].index(path.name)):
                     path.rename(home / path.name)
                 new.rmdir()
             (self.folder / MARK).unlink(missing_ok=True)
@@ -222,9 +254,7 @@ def hold_folder(config: TrainConfig, held: ExitStack) -> RunFolder:
     Raises: UsageError where the folder has another run, unless config.overwrite, or results of something else.
     """
     folder = Path(config.out)
-    there = [name for name in (*RUN_FILES, "checkpoints") if os.path.lexists(folder / name)]
-    if there and not _is_begun(folder) and not config.resume:
-        raise UsageError(f"--out {config.out}: has {there[0]}, but no env.json of a run; choose another folder")
+    _check_begun(folder, config)
     with _written(folder):
         if not folder.is_dir():
             folder.mkdir(parents=True)
@@ -267,28 +297,24 @@ def hidden(home: Path, kinds: str, files: str = "") -> list[Path]:
     ]
 
 
+def _environment_of(folder: Path) -> dict[str, Any]:
+    """Return what env.json of a folder holds; {} if it is absent or damaged."""
+    with suppress(CheckpointError):
+        return read_json(folder / "env.json")
+    return {}
+
+
 def _parts_of(folder: Path) -> str:
     """Return the name of the folder of parts that the run in a folder made, "" if it made none."""
-    try:
-        name = read_json(folder / "env.json").get("parts", "")
-    except CheckpointError:
-        return ""
+    name = _environment_of(folder).get("parts")
     return name if isinstance(name, str) and PARTS_NAME.fullmatch(name) else ""
 
 
-def _place(name: str) -> int:
-    """Return the place of a file in the order in which those of a run are written."""
-    return RUN_FILES.index(name) if name in RUN_FILES else len(RUN_FILES)
-
-
-def _is_begun(folder: Path) -> bool:
-    """Whether the folder is of a training: it has its env.json, or a training was killed while it replaced that."""
-    if hidden(folder, "old"):
-        return True
-    try:
-        return "spgnn" in read_json(folder / "env.json")
-    except CheckpointError:
-        return False
+def _check_begun(folder: Path, config: TrainConfig) -> None:
+    """Raise UsageError where a folder has results, and neither env.json nor what a training was killed while it replaced."""
+    there = [name for name in (*RUN_FILES, "checkpoints") if os.path.lexists(folder / name)]
+    if there and not config.resume and not hidden(folder, "old") and "spgnn" not in _environment_of(folder):
+        raise UsageError(f"--out {config.out}: has {there[0]}, but no env.json of a run; choose another folder")
 
 
 def _remove_empty(folder: Path) -> None:
@@ -305,7 +331,7 @@ def _written(folder: Path) -> Iterator[None]:
         raise ResourceError(f"--out {folder}: {problem.strerror or problem}; choose another folder") from None
 
 
-def environment(comm) -> dict:
+def environment(comm: Communicator) -> dict[str, Any]:
     """Return the environment of a run: versions, host, ranks."""
     return {
         "spgnn": __version__,

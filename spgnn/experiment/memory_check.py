@@ -26,7 +26,8 @@ from ..partition.partition import partition_of
 from ..spmm.dry.dry import dry_run
 from .prepare import Prepared
 
-# No training keeps more: where these fit, no prediction is made. The rows of a graph: input, output, gradients, buffers.
+# No training keeps more: rows of the widest layer for each node and layer, and arrays of the nonzeros. Where these fit, no
+# prediction is made. The rows of a graph: input, output, gradients, buffers.
 ROWS, NONZEROS = 16, 16
 
 
@@ -47,7 +48,9 @@ def check_fits(graph: Graph, prepared: Prepared, parts: int, M: int) -> None:
     Args: graph, prepared  of a training on all nodes; parts: P / c; M: bytes of a rank, as memory_of_rank.
     """
     config = prepared.config
-    if graph.X is None or graph.y is None or _is_small(graph, config, M):
+    width = max(graph.n_features, graph.n_classes, config.hidden) * max(config.powers, 1)
+    row_bytes = ITEMSIZE[config.dtype] * ROWS * config.layers * graph.n_nodes * width
+    if graph.X is None or graph.y is None or row_bytes + NONZEROS * config.heads * 8 * graph.nnz < M:
         return
     try:
         if memory_of_parts(graph, config)(parts).training <= M:  # with steps of all rows
@@ -92,13 +95,6 @@ class PredictedTraining:
             need = rank_memory(run, process_bytes=_process_bytes(), **host).shared(parts)
             found.append(need if self.config.device == "cpu" else need.beside_device())
         return min(found, key=lambda need: need.training)
-
-
-def _is_small(graph: Graph, config: TrainConfig, M: int) -> bool:
-    """Whether M bytes hold ROWS rows of the widest layer for each node and layer, and NONZEROS arrays of the nonzeros."""
-    width = max(graph.n_features, graph.n_classes, config.hidden) * max(config.powers, 1)
-    rows = ROWS * config.layers * graph.n_nodes * width
-    return ITEMSIZE[config.dtype] * rows + NONZEROS * config.heads * 8 * graph.nnz < M
 
 
 def _model(graph: Graph, config: TrainConfig) -> FixedModel:

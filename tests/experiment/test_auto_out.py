@@ -13,7 +13,7 @@ from worlds import launch, parallel
 from spgnn.config import RUN_FILES, TrainConfig
 from spgnn.dist import SelfCommunicator
 from spgnn.errors import InputError, ResourceError, UsageError
-from spgnn.experiment import auto_out, run
+from spgnn.experiment import folder, run
 
 GRAPH = "sbm:n=40,classes=2,features=4,seed=1"
 CONFIG = TrainConfig(out="auto", epochs=1, hidden=3, method="random")
@@ -25,7 +25,7 @@ def inside(tmp_path, monkeypatch):
 
 
 def resolved_run(source, config):
-    with auto_out.resolved_out(source, config, SelfCommunicator()) as resolved:
+    with folder.resolved_out(source, config, SelfCommunicator()) as resolved:
         run(source, resolved, SelfCommunicator())
 
 
@@ -35,10 +35,10 @@ def test_all_ranks_train_into_the_first_free_folder(comm, tmp_path, monkeypatch)
         for name in ("sbm-1", "sbm-3"):
             (tmp_path / "runs" / name).mkdir(parents=True)
     comm.barrier()
-    with auto_out.resolved_out(GRAPH, CONFIG, comm) as config:
+    with folder.resolved_out(GRAPH, CONFIG, comm) as config:
         assert config.out == "runs/sbm-2"
         run(GRAPH, config, comm)
-    with auto_out.resolved_out(GRAPH, CONFIG, comm) as config:
+    with folder.resolved_out(GRAPH, CONFIG, comm) as config:
         run(GRAPH, config, comm)
     comm.barrier()
     kept = {name: (tmp_path / "runs" / name / "summary.json").exists() for name in os.listdir(tmp_path / "runs")}
@@ -50,7 +50,7 @@ def test_all_ranks_train_into_the_first_free_folder(comm, tmp_path, monkeypatch)
     ("a/.hidden/", "hidden"), ("é" * 100 + ".mtx", "é" * 60), ("a/../parts", "parts"),
 ])  # fmt: skip
 def test_the_folder_of_a_run_has_the_name_of_its_graph(source, name):
-    with auto_out.resolved_out(source, CONFIG, SelfCommunicator()) as config:
+    with folder.resolved_out(source, CONFIG, SelfCommunicator()) as config:
         assert config.out == f"runs/{name}-1" and Path(config.out).is_dir()
     assert not Path("runs").exists()  # nothing was written into it
 

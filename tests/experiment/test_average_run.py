@@ -96,24 +96,6 @@ def test_a_run_is_continued_on_its_own_parts_alone(tmp_path):
             continued("", {"resume": str(out), name: value})
 
 
-@pytest.mark.parametrize("what", ["X", "y", "split"])
-def test_a_run_is_not_continued_on_parts_with_other_data(what, tmp_path):
-    comm, graph = SelfCommunicator(), spgnn.load_graph(GRAPH).with_edges("undirected")
-    changed = np.array(getattr(graph, what))
-    changed[7] = (changed[7] + 1) % 2
-    partition = spgnn.part_graph(graph, 3, "random", seed=1)
-    for name, of in (("parts", graph), ("same", graph), ("other", replace(graph, **{what: changed}))):
-        spgnn.save_partition(partition, tmp_path / name, of, hops=1)
-    out = str(tmp_path / "run")
-    run(GRAPH, replace(CONFIG, parts=0, partition=str(tmp_path / "parts"), out=out), comm)
-    for evaluation in ("together", "layerwise"):
-        changes = {"epochs": 6, "partition": str(tmp_path / "other"), "evaluation": evaluation}
-        with pytest.raises(CheckpointError, match="was made on another graph .fingerprint"):
-            run(*continued("", {"resume": out} | changes), comm)
-    changes = {"epochs": 6, "partition": str(tmp_path / "same"), "evaluation": "layerwise"}
-    assert run(*continued("", {"resume": out} | changes), comm)["epochs"] == 6
-
-
 def test_parts_of_a_training_that_was_killed_before_it_began_are_removed(tmp_path):
     out, comm = tmp_path / "run", SelfCommunicator()
     for home, given in (("empty", {}), ("taken", {"overwrite": True})):

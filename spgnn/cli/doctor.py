@@ -57,10 +57,13 @@ def doctor(calibrate: str, force: bool, full: bool, threads: int, as_json: bool)
         checks = [health.check_launcher(comm), health.check_mpi(comm), health.check_memory(comm), kernels]
         machine, guessed = None, []
         if kernels.state != "fail":
-            from ..doctor.probe import calibrate as measure_machine
-            from ..experiment.prepare import set_threads
+            import torch
 
-            threads = set_threads(comm, threads)
+            from ..dist.launch import share_of_threads
+            from ..doctor.probe import calibrate as measure_machine
+
+            share = share_of_threads(comm)  # collective
+            torch.set_num_threads(threads := threads or share)
             checks += [health.check_device(comm), health.check_threads(comm, threads)]
             checks.append(health.check_large_counts(comm, full))
             name = Path(calibrate).stem or "measured"

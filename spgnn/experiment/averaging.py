@@ -44,7 +44,13 @@ def open_parts(
     else:
         M = memory_of_rank(comm, config.memory)
         path, workload = from_root(comm, _made_or_kept, source, folder, M, stack)
-    found = together(comm, _seen, path)
+
+    def seen() -> PartitionFolder:
+        if not Path(path).is_dir():
+            raise ResourceError(f"{path}: not seen by this rank; choose an --out, or a TMPDIR, that all hosts share")
+        return PartitionFolder(path)
+
+    found = together(comm, seen)
     return Parts(found, comm, hops=config.hops, split=config.split, **asdict(prepared.how)), workload
 
 
@@ -80,7 +86,12 @@ def make_parts(graph: Graph, path: Path, config: TrainConfig, q: int, M: int, sa
     Raises: ResourceError, with the arithmetic, if it still does not fit.
     """
     say = say or (lambda line: None)
-    workload = _workload(graph, config, q, M)
+    S, halo = graph_bytes(graph), HALO if config.hops else 1.0
+    predicted = memory_of_parts(graph, config, halo)
+    if config.parts:
+        workload = Workload(S, q, M, int(predicted(config.parts).peak), config.parts, halo)
+    else:
+        workload = predicted_workload(S, q, M, lambda k: predicted(k).peak, halo)
     say(f"spgnn: {workload}")
     for cuts in range(1, CUTS + 1):
         part = part_graph(graph, workload.k, method=config.method, seed=config.seed)
@@ -94,19 +105,3 @@ def make_parts(graph: Graph, path: Path, config: TrainConfig, q: int, M: int, sa
     if config.memory or not config.parts:
         workload.check()
     return workload
-
-
-def _workload(graph: Graph, config: TrainConfig, q: int, M: int) -> Workload:
-    """Return k = --parts, or the smallest that fits into memory, and what it follows from."""
-    S, halo = graph_bytes(graph), HALO if config.hops else 1.0
-    predicted = memory_of_parts(graph, config, halo)
-    training = lambda k: predicted(k).peak
-    if config.parts:
-        return Workload(S, q, M, int(training(config.parts)), config.parts, halo)
-    return predicted_workload(S, q, M, training, halo)
-
-
-def _seen(path: str) -> PartitionFolder:
-    if not Path(path).is_dir():
-        raise ResourceError(f"{path}: not seen by this rank; choose an --out, or a TMPDIR, that all hosts share")
-    return PartitionFolder(path)

@@ -91,6 +91,7 @@ class PredictedTraining:
         host = {"n_ranks": 1, "n_nodes": graph.n_nodes, "is_symmetric": self.planned.is_symmetric}
         found = []
         for report in self.reports:
+            assert report.run is not None
             run = PlannedRanks(self.planned, self.part, replace(report, run=dry_run(model, report.run.setting))).on(0)
             need = rank_memory(run, process_bytes=_process_bytes(), **host).shared(parts)
             found.append(need if self.config.device == "cpu" else need.beside_device())

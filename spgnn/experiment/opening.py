@@ -52,11 +52,19 @@ class Source:
         Raises: InputError or PartitionError for what does not exist or fit; UsageError for options that do not fit it.
         Collective.
         """
-        comm.phase = "load"
-        folder, found = together(comm, _find, source, config, root=0) or (None, None)
-        if not comm.all_gather_json(folder is not None)[0]:
+        comm.phase, folder = "load", PartitionFolder(config.partition or source)
+
+        def find() -> Named | File | None:
+            if not config.partition and (is_built_in(source) or not folder.is_valid):
+                return resolve(source, config.format or None)
+            _check_options(folder.partition(), config, str(folder.path))
+            if config.partition:
+                _check_graph(folder.partition(), source, config.partition)
+            return None
+
+        found = together(comm, find, root=0)
+        if not comm.all_gather_json(found is None)[0]:
             return cls(None, found, config, comm, show)
-        folder = folder or PartitionFolder(config.partition or source)
         names = together(comm, lambda: Names(folder.ids(), folder.classes), root=0) or Names()
         return cls(folder, None, config, comm, show, names)
 
@@ -96,17 +104,6 @@ class Source:
             return load_native(path)
 
         return together(self.comm, mapped, Path(from_root(self.comm, written)))
-
-
-def _find(source: str, config: TrainConfig) -> tuple[PartitionFolder | None, Named | File | None]:
-    """Return the partition folder, or else the graph, that GRAPH and --partition name."""
-    folder = PartitionFolder(config.partition or source)
-    if not config.partition and (is_built_in(source) or not folder.is_valid):
-        return None, resolve(source, config.format or None)
-    _check_options(folder.partition(), config, str(folder.path))
-    if config.partition:
-        _check_graph(folder.partition(), source, config.partition)
-    return folder, None
 
 
 def _check_options(part: Partition, config: TrainConfig, folder: str) -> None:

@@ -59,19 +59,12 @@ def distribution(config: TrainConfig, comm: Communicator, spec: ModelSpec | None
     Args: spec  the model; None: of the options.
     Collective.
     """
-    operator = operator_of(config, spec)
-    return replace(select(Distribution, config), operator=operator, threads=set_threads(comm, config.threads))
+    operator, share = operator_of(config, spec), share_of_threads(comm)  # collective, also where it is not needed
+    torch.set_num_threads(threads := config.threads or share)
+    return replace(select(Distribution, config), operator=operator, threads=threads)
 
 
 def check_run(comm: Communicator, source: str, config: TrainConfig, **options) -> None:
     """Raise, on all ranks, where GRAPH, options, or versions of packages differ between ranks. Collective."""
     given = {f"option.{name}": value for name, value in options.items()}
     check_same(comm, {"option.graph": source} | shared_values(config) | versions() | given)
-
-
-def set_threads(comm: Communicator, threads: int = 0) -> int:
-    """Give this rank its threads: the requested ones, else share_of_threads. Collective."""
-    share = share_of_threads(comm)  # collective, also where it is not needed
-    threads = threads or share
-    torch.set_num_threads(threads)
-    return threads

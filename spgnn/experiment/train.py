@@ -133,7 +133,7 @@ class Kept:
         Args: spec    what rebuilds the model; None: its own code.
               report  called on this rank with the record of each epoch.
               python  keywords that only Python has, without which the run cannot be continued.
-              finish  adds to the summary and returns the predictions; None: those of the trainer.
+              finish  adds to the summary and returns the predictions; None: the scorer has them.
         Raises: StoppedError on all ranks after a signal to any. Collective.
         """
         config, comm, folder, stop = trainer.config, trainer.comm, self.folder, self.stop

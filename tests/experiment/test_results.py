@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -146,38 +145,6 @@ def test_a_disk_without_room_for_the_config_leaves_no_half_of_it(tmp_path):
     assert contents(tmp_path / "run") == before and not (tmp_path / "fresh").exists()
 
 
-def test_a_replacement_that_is_killed_never_mixes_two_runs(tmp_path, monkeypatch):
-    trained(tmp_path / "kept", seed=1)
-    before, replace, rename = contents(tmp_path / "kept"), RunFolder._replace, Path.rename
-    for done in range(15):
-        shutil.copytree(tmp_path / "kept", tmp_path / "run")
-        left = iter(range(done))
-
-        def counted(path, to, left=left):
-            if next(left, None) is None:
-                raise KeyboardInterrupt
-            return rename(path, to)
-
-        def killed(folder):
-            with monkeypatch.context() as patch:
-                patch.setattr(Path, "rename", counted)
-                replace(folder)
-
-        monkeypatch.setattr(RunFolder, "_replace", killed)
-        monkeypatch.setattr(RunFolder, "close", lambda folder: None)  # a kill removes nothing
-        if done < 14:
-            with pytest.raises(KeyboardInterrupt):
-                trained(tmp_path / "run", seed=2)
-        else:
-            trained(tmp_path / "run", seed=2)
-        found = {name: text for name, text in contents(tmp_path / "run").items() if "/." not in f"/{name}"}
-        own = found.keys() - {"env.json", "split.npy"}  # which may be equal
-        are_old = {before.get(name) == found[name] for name in own}
-        assert len(are_old) <= 1, (done, sorted(found))
-        assert "env.json" in found or not found
-        shutil.rmtree(tmp_path / "run")
-
-
 def test_whoever_may_read_one_file_of_a_run_may_read_all(tmp_path):
     trained(tmp_path / "run")
     modes = {path.stat().st_mode for path in (tmp_path / "run").rglob("*") if path.is_file()}
@@ -256,14 +223,6 @@ def test_a_module_with_an_attribute_called_widths_is_no_stack():
     assert np.isfinite(Trainer(Mine(), distribute(random_graph(), SelfCommunicator()), TrainConfig()).step(1))
 
 
-def test_trace_and_predictions_do_not_fall_into_checkpoints(tmp_path):
-    trained(tmp_path / "run")
-    with pytest.raises(UsageError, match="is a file of the run"):
-        predict(str(tmp_path / "run"), SelfCommunicator(), out=str(tmp_path / "run" / "checkpoints" / "p.npy"))
-    with pytest.raises(UsageError, match="is a name that --out"):
-        trained(tmp_path / "run", trace=str(tmp_path / "run" / "checkpoints" / "t.json"))
-
-
 def test_predictions_for_another_graph_do_not_replace_those_of_the_run(tmp_path):
     trained(tmp_path / "run")
     before, own = contents(tmp_path / "run"), str(tmp_path / "run" / "predictions.npy")
@@ -271,6 +230,8 @@ def test_predictions_for_another_graph_do_not_replace_those_of_the_run(tmp_path)
         predict(str(tmp_path / "run"), SelfCommunicator(), source="sbm:n=60,seed=2")
     with pytest.raises(UsageError, match="--out .*predictions.npy: is a file of the run"):
         predict(str(tmp_path / "run"), SelfCommunicator(), source="sbm:n=60,seed=2", out=own)
+    with pytest.raises(UsageError, match="is a file of the run"):
+        predict(str(tmp_path / "run"), SelfCommunicator(), out=str(tmp_path / "run" / "checkpoints" / "p.npy"))
     assert predict(str(tmp_path / "run"), SelfCommunicator(), source="sbm:n=60,seed=2", out=str(tmp_path / "p.npy"))
     assert contents(tmp_path / "run") == before and (tmp_path / "p.npy").exists()
     (tmp_path / "run" / "predictions.npy").unlink()

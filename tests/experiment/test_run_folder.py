@@ -59,7 +59,15 @@ def begun(out, epoch, **options) -> folder.RunFolder:
     return files
 
 
-def test_a_training_that_is_killed_while_it_replaces_a_run_leaves_a_folder_that_the_next_one_takes(
+def visible(out) -> set[int]:
+    """The runs, 1 and 2, that files which are not hidden belong to."""
+    found = {int(path.name[6:]) for path in list_checkpoints(out / "checkpoints")}
+    if (out / "config.toml").exists():
+        found.add(2 if "seed = 2" in (out / "config.toml").read_text() else 1)
+    return found | ({1} if (out / "summary.json").exists() else set())
+
+
+def test_a_training_that_is_killed_while_it_replaces_a_run_mixes_none_and_leaves_a_folder_that_the_next_one_takes(
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(folder.RunFolder, "close", lambda self: None)  # a kill removes nothing
@@ -76,14 +84,15 @@ def test_a_training_that_is_killed_while_it_replaces_a_run_leaves_a_folder_that_
                 raise Killed
             return rename(path, target)
 
-        second = begun(out, 2, overwrite=True)
+        second = begun(out, 2, overwrite=True, seed=2)
         monkeypatch.setattr(Path, "rename", killed)
         try:
             second.after_checkpoint()
         except Killed:
             kills += 1
         monkeypatch.setattr(Path, "rename", rename)
-        is_done = done <= moves
+        is_done, seen = done <= moves, visible(out)
+        assert len(seen) <= 1 and ((out / "env.json").exists() or not seen), moves
         for options in ({}, {"overwrite": True}):  # without: as --resume auto starts where it finds no checkpoint
             if options or not folder.has_results(out):
                 begun(out, 3, **options).after_checkpoint()

@@ -13,7 +13,7 @@ import torch
 
 from ...cost.grid import ProcessGrid
 from ...dist import Communicator
-from ..kernels.buffers import BufferPool
+from ..kernels.buffers import Pool
 from ..operator.place import Place
 from ..operator.timing import Operations
 from .row_sum import RowSum
@@ -37,7 +37,7 @@ class Layout:
     column: Communicator
     row_sum: RowSum | None
     scheme: str
-    pool: BufferPool
+    pool: Pool
     dtype: torch.dtype
     threads: int = 0
     wires: tuple[Wire, Wire] = PLAIN
@@ -49,6 +49,12 @@ class Layout:
     def use_hosts(self) -> None:
         """Make the communicator of the ranks of this host. Collective."""
         self.local = self.comm.split(self.grid.hosts[self.comm.rank])
+
+    @property
+    def on_host(self) -> Communicator:
+        """The communicator of the ranks of this host, of two-tier."""
+        assert self.local is not None
+        return self.local
 
     def use(self, ops: Operations) -> None:
         """Have all products and exchanges done by ops, such as one that times them."""
@@ -88,7 +94,7 @@ class Layout:
 
 
 def make_layout(
-    comm: Communicator, grid: ProcessGrid, scheme: str, dtype: torch.dtype, pool: BufferPool, threads: int,
+    comm: Communicator, grid: ProcessGrid, scheme: str, dtype: torch.dtype, pool: Pool, threads: int,
     order: str = "auto", wires=PLAIN,
 ) -> Layout:  # fmt: skip
     """Return the layout of P/c x c ranks. Collective."""
@@ -105,4 +111,5 @@ def make_layout(
         return layout
     i, j = grid.row_of(comm.rank), grid.column_of_rank(comm.rank)
     column, row = comm.split(j, i), comm.split(i, j)
+    assert column is not None and row is not None
     return Layout(comm, grid, column, RowSum(row, grid.column_of(i), pool), scheme, **shared)

@@ -16,7 +16,7 @@ import torch
 from ...dist import Communicator
 from ...errors import PartitionError, ShapeError, agree
 from ..kernels.backend import kernels_of
-from ..kernels.buffers import BufferPool
+from ..kernels.buffers import Pool
 from ..kernels.csr import LocalCSR
 from ..operator.timing import PACK, UNPACK, Operations, spmm_flops
 from .index_map import IndexMap
@@ -36,7 +36,7 @@ class ExchangePlan:
     Collective to make: ranks send the owners the ids of the rows that they read.
     """
 
-    def __init__(self, comm: Communicator, index: IndexMap, pool: BufferPool, threads: int = 0, layout=None):
+    def __init__(self, comm: Communicator, index: IndexMap, pool: Pool, threads: int = 0, layout=None):
         self.recv_rows_P = index.ghosts_P
         self.send_rows_P = exchange_counts(comm, index.ghosts_P)
         wanted = np.empty(int(self.send_rows_P.sum()), np.int64)
@@ -47,7 +47,7 @@ class ExchangePlan:
 
     @classmethod
     def packed(
-        cls, comm: Communicator, B: LocalCSR, send_rows_P, recv_rows_P, pool: BufferPool, layout=None
+        cls, comm: Communicator, B: Selection | LocalCSR, send_rows_P, recv_rows_P, pool: Pool, layout=None
     ) -> ExchangePlan:
         """Return the plan that sends B H, (m, n) x (n, F), send_rows_P rows of it to each rank. Not collective."""
         plan = cls.__new__(cls)
@@ -59,7 +59,7 @@ class ExchangePlan:
         """Return the same plan with the operations and wires of a layout. Not collective."""
         return self.packed(self.comm, self.pack, self.send_rows_P, self.recv_rows_P, self.pool, layout)
 
-    def _set_up(self, comm, pack: Selection | LocalCSR, n: int, pool: BufferPool, layout) -> None:
+    def _set_up(self, comm, pack: Selection | LocalCSR, n: int, pool: Pool, layout) -> None:
         self.comm, self.pack, self.n, self.pool = comm, pack, n, pool
         self.g = int(self.recv_rows_P.sum())
         self.layout = layout or PLAIN
@@ -72,7 +72,15 @@ class ExchangePlan:
 
     @property
     def send_index(self) -> np.ndarray:
+        """Own rows in the order in which they are sent, of a plan that copies rows."""
+        assert isinstance(self.pack, Selection)
         return self.pack.rows
+
+    @property
+    def matrix(self) -> LocalCSR:
+        """The packing matrix of a plan that was made by `packed`."""
+        assert isinstance(self.pack, LocalCSR)
+        return self.pack
 
     def pull(self, H_nF: torch.Tensor) -> torch.Tensor:
         """Return the rows this rank reads, sent by their owners: H_gF = H_NF[ghost].

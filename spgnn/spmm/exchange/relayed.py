@@ -1,12 +1,31 @@
 """The two-tier exchange: what crosses between two hosts crosses once, gathered in the one and spread in the other.
 
-Three exchanges, each of rows of the one before, for the items of partition/two_tier.py:
+The items that cross are raw rows of H and partial sums, see partition/two_tier.py. Ranks 0 and 1 of host 0 own rows a
+and b; ranks 2 and 3 of host 1 read them. Item 0 is row a, which both read; item 1 is the sum s over a and b for row i of
+rank 2:
+
+       host 0                                                 host 1
+    rank 0:  a  ------------------- cross ----------------->  rank 2:  a
+       |                                                         |
+       | gather A[i, a] H[a]                                     | spread a
+       v                                                         v
+    rank 1:  s = A[i, a] H[a] + A[i, b] H[b]  --- cross --->  rank 3:  s, of which rank 2 gets a copy (spread)
+
+Three exchanges, each of rows of the one before:
 
     gather  inside the sending host: R1 = rows and partial sums for items that another rank of the host sends
     cross   between hosts:           T2 = B_own H + B_sum R1
     spread  inside the reading host: T3 = rows of T2 that other ranks of the host received; A then multiplies [T2; T3].
 
 push_add is the transpose: T3 goes back and is added to T2, crosses, and goes to the ranks with a share.
+
+Each rank knows its part as records: an item with a rank that has a share of it (up) or reads it (down). Above:
+
+         item  rank  sender  receiver  of  is_sum             item  rank  sender  receiver  of  is_sum
+    up      0     0       0         2   a       0     down       0     2       0         2   a       0
+            1     0       1         3   i       1                0     3       0         2   a       0
+            1     1       1         3   i       1                1     2       1         3   i       1
+
 Shapes: n own rows, m rows sent, F columns, P ranks; r1, r2, r3 rows received by gather, cross and spread.
 """
 
@@ -30,15 +49,21 @@ from .covered import merged_csr
 from .exchange_plan import ExchangePlan, Flight, exchange_counts, misdirected
 from .index_map import IndexMap, make_csr, select_entries
 
-KEY, RANK, SENDER, RECEIVER, OF, IS_SUM, IS_DOWN = range(7)  # columns of a record
-# Of gather, cross and spread: the records of what is sent and who gets it, and of what is received and from whom.
-ENDS = (("given", SENDER, "taken", RANK), ("sent", RECEIVER, "came", SENDER), ("lent", RANK, "read", RECEIVER))
-NUMBERS = 40  # bits of an item's number in its key; the rest is the pair of hosts
+
+def _named(names: str) -> np.dtype:
+    """Return the type of records of int64 numbers with these names."""
+    return np.dtype([(name, np.int64) for name in names.split()])
+
+
+RECORD = _named("item rank sender receiver of is_sum is_down")  # of: column or row, by original id or place
+NONZERO = _named("row column owner")  # of A: row of the reader, original id of the column, and its owner
+SHARE = _named("item column owner")  # a nonzero that the owner of its column multiplies, and the sum it is part of
+NUMBERS = 40  # bits of an item's number among those of its pair of hosts; the higher bits are the pair
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Relay:
-    """What this rank does for the items that it has a share of, sends, receives or reads; records (x, 7) int64 each.
+    """The records of the items that this rank has a share of, sends, receives or reads.
 
     up    an item with a rank that has a share of it: this one, or any where this one is its sender.
     down  an item with a rank that reads it: this one, or any where this one is its receiver.
@@ -48,64 +73,101 @@ class Relay:
     down: np.ndarray
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Route:
+    """The records of the rows that this rank sends and receives in each exchange, in their order.
+
+    given, taken  of gather; sent, came of cross; lent, read of spread.
+    """
+
+    given: np.ndarray
+    taken: np.ndarray
+    sent: np.ndarray
+    came: np.ndarray
+    lent: np.ndarray
+    read: np.ndarray
+
+    @classmethod
+    def of(cls, relay: Relay, me: int) -> Route:
+        """Return what rank `me` sends and receives."""
+        up, down = relay.up, relay.down
+        is_sender, is_receiver = up["sender"] == me, down["receiver"] == me
+        return cls(
+            given=_sorted(up[(up["rank"] == me) & ~is_sender], "sender", "receiver", "item"),
+            taken=_sorted(up[is_sender & (up["rank"] != me)], "rank", "receiver", "item"),
+            sent=_once(_sorted(up[is_sender], "receiver", "item")),
+            came=_once(_sorted(down[is_receiver], "sender", "item")),
+            lent=_sorted(down[is_receiver & (down["rank"] != me)], "rank", "sender", "item"),
+            read=_sorted(down[(down["rank"] == me) & ~is_receiver], "receiver", "sender", "item"),
+        )
+
+    def counts(self, P: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return the rows sent to each rank and received from it, (P,), by gather, cross and spread."""
+        ends = (
+            (self.given["sender"], self.taken["rank"]),
+            (self.sent["receiver"], self.came["sender"]),
+            (self.lent["rank"], self.read["receiver"]),
+        )
+        return [(np.bincount(to, minlength=P), np.bincount(source, minlength=P)) for to, source in ends]
+
+
 def make_relay(index: IndexMap, A_og: sp.csr_array, layout: Layout) -> Relay:
     """Cover the nonzeros of each pair of hosts on a rank of the host that reads, and return what this rank does. Collective.
 
     Args: A_og  (n, g) with the ghosts of index as columns; those of ranks of this host are left out.
     """
-    comm, local, host_P = layout.comm, layout.local, layout.grid.host_P
+    comm, host_P = layout.comm, layout.grid.host_P
     here = np.flatnonzero(host_P == host_P[comm.rank])
     owner_g = np.repeat(np.arange(comm.size), index.ghosts_P)
-    owner_E, row_E = owner_g[A_og.indices], np.repeat(np.arange(A_og.shape[0]), np.diff(A_og.indptr))
-    is_remote = host_P[owner_E] != host_P[comm.rank]
-    entries = np.stack([row_E, index.ghost_g[A_og.indices], owner_E], axis=1)[is_remote]
-    solver_E = host_P[entries[:, 2]] % len(here)
-    of_rank, counts = send_each(local, entries, solver_E)
+    row_E, owner_E = np.repeat(np.arange(A_og.shape[0]), np.diff(A_og.indptr)), owner_g[A_og.indices]
+    nonzeros = _records(NONZERO, row=row_E, column=index.ghost_g[A_og.indices], owner=owner_E)
+    nonzeros = nonzeros[host_P[owner_E] != host_P[comm.rank]]
+    of_rank, counts = send_each(layout.on_host, nonzeros, host_P[nonzeros["owner"]] % len(here))
     return _told(comm, _solve(of_rank, np.repeat(here, counts), layout))
 
 
 def send_each(comm: Communicator, rows: np.ndarray, to: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Send each row to a rank; return the rows received, in rank order, and how many each rank sent. Collective."""
+    """Send each row or record to a rank; return those received, in rank order, and how many each rank sent. Collective."""
     send_P = np.bincount(to, minlength=comm.size).astype(np.int64)
     recv_P = exchange_counts(comm, send_P)
-    received = np.empty((int(recv_P.sum()), *rows.shape[1:]), rows.dtype)
-    comm.all_to_all(np.ascontiguousarray(rows[np.argsort(to, kind="stable")]), send_P, received, recv_P)
-    return received, recv_P
+    ordered = np.ascontiguousarray(rows[np.argsort(to, kind="stable")])
+    width = () if rows.dtype.names is None else (len(rows.dtype.names),)
+    plain = ordered if not width else ordered.view(np.int64).reshape(-1, *width)
+    received = np.empty((int(recv_P.sum()), *width), plain.dtype)
+    comm.all_to_all(plain, send_P, received, recv_P)
+    return received.view(rows.dtype).reshape(-1), recv_P
 
 
-def _solve(entries: np.ndarray, reader_E: np.ndarray, layout: Layout) -> np.ndarray:
-    """Return the records of all items of the pairs of hosts whose nonzeros (row, column, owner) were sent here."""
+def _solve(nonzeros: np.ndarray, reader_E: np.ndarray, layout: Layout) -> np.ndarray:
+    """Return the records of all items of the pairs of hosts whose nonzeros were sent here."""
     host_P = layout.grid.host_P
-    hosts, n = int(host_P.max()) + 1, int(entries[:, 0].max(initial=0)) + 1
-    rows, row_E = np.unique(reader_E * n + entries[:, 0], return_inverse=True)
-    ids, first, column_E = np.unique(entries[:, 1], return_index=True, return_inverse=True)
-    order = np.lexsort((ids, entries[first, 2], host_P[entries[first, 2]]))
+    hosts, n = int(host_P.max()) + 1, int(nonzeros["row"].max(initial=0)) + 1
+    rows, row_E = np.unique(reader_E * n + nonzeros["row"], return_inverse=True)
+    ids, first, column_E = np.unique(nonzeros["column"], return_index=True, return_inverse=True)
+    owner_c = nonzeros["owner"][first]
+    order = np.lexsort((ids, owner_c, host_P[owner_c]))
     column_E = np.argsort(order)[column_E]
-    ids, owner_c = ids[order], entries[first, 2][order]
+    ids, owner_c = ids[order], owner_c[order]
     A = make_csr(np.ones(len(row_E), np.int8), row_E, column_E, (len(rows), len(ids)))
     items = cover_hosts(A, rows // n, owner_c, host_P, layout.threads)
-    pair_I = (items.pair_I * hosts + host_P[layout.comm.rank]) << NUMBERS
+    item_I = ((items.pair_I * hosts + host_P[layout.comm.rank]) << NUMBERS) + items.number_I
     is_sum_I, of_I = items.is_sum_I, items.of_I.copy()
     of_I[is_sum_I], of_I[~is_sum_I] = rows[of_I[is_sum_I]] % n, ids[of_I[~is_sum_I]]
-    facts = np.stack([items.sender_I, items.receiver_I, of_I, items.is_sum_I], axis=1).astype(np.int64)
-    records = [
-        np.column_stack(
-            [(pair_I + items.number_I)[pairs[0]], pairs[1], facts[pairs[0]], np.full(pairs.shape[1], is_down)]
-        )
-        for is_down, pairs in enumerate((items.up, items.down))
-    ]
-    return np.concatenate(records)
+    facts = {"item": item_I, "sender": items.sender_I, "receiver": items.receiver_I, "of": of_I, "is_sum": is_sum_I}
+    up, down = (
+        _records(RECORD, rank=rank, is_down=is_down, **{name: of[item] for name, of in facts.items()})
+        for is_down, (item, rank) in enumerate((items.up, items.down))
+    )
+    return np.concatenate([up, down])
 
 
 def _told(comm: Communicator, records: np.ndarray) -> Relay:
     """Send each record to its rank, and to the sender or receiver of the item where that is another. Collective."""
-    relay = np.where(records[:, IS_DOWN] == 1, records[:, RECEIVER], records[:, SENDER])
-    other = relay != records[:, RANK]
-    mine, _ = send_each(
-        comm, np.concatenate([records, records[other]]), np.concatenate([records[:, RANK], relay[other]])
-    )
-    is_down = mine[:, IS_DOWN] == 1
-    return Relay(mine[~is_down], mine[is_down])
+    relay = np.where(records["is_down"] == 1, records["receiver"], records["sender"])
+    other = relay != records["rank"]
+    to = np.concatenate([records["rank"], relay[other]])
+    mine, _ = send_each(comm, np.concatenate([records, records[other]]), to)
+    return Relay(mine[mine["is_down"] == 0], mine[mine["is_down"] == 1])
 
 
 def relayed_plan(
@@ -117,113 +179,104 @@ def relayed_plan(
     """
     comm, me = layout.comm, layout.comm.rank
     relay = relay or make_relay(index, A_og, layout)
-    route = _route(relay, me)
-    A_nr, moved, sums_read = _read(index, A_og, layout, relay.down[relay.down[:, RANK] == me], route)
-    B, moved_nnz = _shares(index, moved, layout, relay.up[relay.up[:, RANK] == me], route)
-    here = np.flatnonzero(layout.grid.host_P == layout.grid.host_P[me])
-    on_host = np.zeros(comm.size, np.int64)
-    on_host[here] = np.arange(len(here))
-    r1, m2, r2, m3 = (len(route[name]) for name in ("taken", "sent", "came", "lent"))
-    m1 = len(route["given"])
-    ones = lambda keys, wanted, shape: make_csr(np.ones(len(wanted), A_og.dtype), *keys, shape)
-    taken_at = _places(route["sent"][:, KEY], route["taken"][:, KEY])
-    lent_at = _places(route["came"][:, KEY], route["lent"][:, KEY])
+    route = Route.of(relay, me)
+    A_nr, shares, weights, sums_read = _read(index, A_og, layout, relay, route)
+    B, moved_nnz = _shares(index, shares, weights, layout, relay, route)
+    m1, r1, m2, r2, m3 = map(len, (route.given, route.taken, route.sent, route.came, route.lent))
+    taken_at = _places(route.sent["item"], route.taken["item"])
+    lent_at = _places(route.came["item"], route.lent["item"])
     packs = (
-        B[:m1], ones((taken_at, np.arange(r1)), taken_at, (m2, r1)), ones((np.arange(m3), lent_at), lent_at, (m3, r2)),
-    )  # fmt: skip
-    legs, rows_2P = [], np.zeros((2, comm.size), np.int64)
-    for pack, (out, to, back, source), leg in zip(packs, ENDS, ("gather", "cross", "spread")):
-        both = [np.bincount(route[of][:, rank], minlength=comm.size) for of, rank in ((out, to), (back, source))]
-        rows_2P += both
-        on = comm if leg == "cross" else layout.local
-        send_P, recv_P = both if leg == "cross" else [of_P[here] for of_P in both]
+        B[:m1],
+        make_csr(np.ones(r1, A_og.dtype), taken_at, np.arange(r1), (m2, r1)),
+        make_csr(np.ones(m3, A_og.dtype), np.arange(m3), lent_at, (m3, r2)),
+    )
+    here = np.flatnonzero(layout.grid.host_P == layout.grid.host_P[me])
+    legs, counts = [], route.counts(comm.size)
+    for pack, (send_P, recv_P), leg in zip(packs, counts, ("gather", "cross", "spread")):
+        on, ranks = (comm, slice(None)) if leg == "cross" else (layout.on_host, here)
         pack = LocalCSR(sp.csr_array(pack), layout.dtype, layout.threads)
-        legs.append(ExchangePlan.packed(on, pack, send_P, recv_P, layout.pool, layout))
+        legs.append(ExchangePlan.packed(on, pack, send_P[ranks], recv_P[ranks], layout.pool, layout))
     own = LocalCSR(sp.csr_array(B[m1:]), layout.dtype, layout.threads)
-    return RelayedPlan(legs, own, rows_2P, moved_nnz, sums_read), A_nr
+    return RelayedPlan(legs, own, np.sum(counts, axis=0), moved_nnz, sums_read), A_nr
 
 
 def relayed_counts(index: IndexMap, A_og: sp.csr_array, layout: Layout, relay: Relay) -> tuple[np.ndarray, np.ndarray]:
     """Return the rows that this rank sends each rank for what crosses, and the nonzeros that each multiplies for it, (P,)."""
-    P, me, route = layout.comm.size, layout.comm.rank, _route(relay, layout.comm.rank)
-    sent_P = sum(np.bincount(route[of][:, to], minlength=P) for of, to, *_ in ENDS)
-    (entries, _) = _read(index, A_og, layout, relay.down[relay.down[:, RANK] == me], route)[1]
-    return sent_P, np.bincount(entries[:, 2], minlength=P)
+    P, route = layout.comm.size, Route.of(relay, layout.comm.rank)
+    _, shares, _, _ = _read(index, A_og, layout, relay, route)
+    return np.sum([sent_P for sent_P, _ in route.counts(P)], axis=0), np.bincount(shares["owner"], minlength=P)
 
 
-def _route(relay: Relay, me: int) -> dict[str, np.ndarray]:
-    """Return the records of the rows of each exchange, in their order: what this rank sends and receives.
-
-    given, taken  of gather; sent, came of cross; lent, read of spread.
-    """
-    up, down = relay.up, relay.down
-    return {
-        "given": _sorted(up[(up[:, RANK] == me) & (up[:, SENDER] != me)], SENDER, RECEIVER, KEY),
-        "taken": _sorted(up[(up[:, SENDER] == me) & (up[:, RANK] != me)], RANK, RECEIVER, KEY),
-        "sent": _once(_sorted(up[up[:, SENDER] == me], RECEIVER, KEY)),
-        "came": _once(_sorted(down[down[:, RECEIVER] == me], SENDER, KEY)),
-        "lent": _sorted(down[(down[:, RECEIVER] == me) & (down[:, RANK] != me)], RANK, SENDER, KEY),
-        "read": _sorted(down[(down[:, RANK] == me) & (down[:, RECEIVER] != me)], RECEIVER, SENDER, KEY),
-    }
-
-
-def _read(index: IndexMap, A_og: sp.csr_array, layout: Layout, reads: np.ndarray, route: dict):
-    """Return A (n, r2 + r3), the nonzeros that owners multiply, and the number of sums that this rank reads.
-
-    The nonzeros as (key of the item, column, owner) (x, 3) int64 and their weights (x,).
-    """
+def _read(
+    index: IndexMap, A_og: sp.csr_array, layout: Layout, relay: Relay, route: Route
+) -> tuple[sp.csr_array, np.ndarray, np.ndarray, int]:
+    """Return A (n, r2 + r3), the nonzeros that owners multiply and their weights, (x,), and the sums that this rank reads."""
     n, host_P = A_og.shape[0], layout.grid.host_P
-    place = _places(np.concatenate([route["came"][:, KEY], route["read"][:, KEY]]), reads[:, KEY])
-    r, is_sum = len(route["came"]) + len(route["read"]), reads[:, IS_SUM] == 1
-    raw_g = _places(index.ghost_g, reads[~is_sum, OF])
+    reads = relay.down[relay.down["rank"] == layout.comm.rank]
+    place = _places(np.concatenate([route.came["item"], route.read["item"]]), reads["item"])
+    r, is_sum = len(route.came) + len(route.read), reads["is_sum"] == 1
     where_g = np.full(index.g, -1)
-    where_g[raw_g] = place[~is_sum]
+    where_g[_places(index.ghost_g, reads["of"][~is_sum])] = place[~is_sum]
     is_raw = where_g[A_og.indices] >= 0
     owner_g = np.repeat(np.arange(len(host_P)), index.ghosts_P)
     is_moved = ~is_raw & (host_P[owner_g] != host_P[layout.comm.rank])[A_og.indices]
     columns = A_og.indices[is_moved]
     rows = np.searchsorted(A_og.indptr, np.flatnonzero(is_moved), side="right") - 1
-    source = (reads[is_sum, KEY] >> NUMBERS) // (int(host_P.max()) + 1)
-    key = reads[is_sum, KEY][_places(source * n + reads[is_sum, OF], host_P[owner_g[columns]] * n + rows)]
-    ones = make_csr(np.ones(int(is_sum.sum()), A_og.dtype), reads[is_sum, OF], place[is_sum], (n, r))
+    sums = reads[is_sum]
+    source = (sums["item"] >> NUMBERS) // (int(host_P.max()) + 1)  # the host from which a sum comes
+    item = sums["item"][_places(source * n + sums["of"], host_P[owner_g[columns]] * n + rows)]
+    ones = make_csr(np.ones(len(sums), A_og.dtype), sums["of"], place[is_sum], (n, r))
     A_nr = merged_csr(select_entries(A_og, is_raw, where_g[A_og.indices], r), ones)
-    moved = np.stack([key, index.ghost_g[columns], owner_g[columns]], axis=1)
-    return A_nr, (moved, A_og.data[is_moved]), int(is_sum.sum())
+    shares = _records(SHARE, item=item, column=index.ghost_g[columns], owner=owner_g[columns])
+    return A_nr, shares, A_og.data[is_moved], len(sums)
 
 
-def _shares(index: IndexMap, moved: tuple, layout: Layout, shares: np.ndarray, route: dict) -> tuple[sp.csr_array, int]:
-    """Return B (m1 + m2, n), this rank's shares of the rows that it gives and then of those that it sends, and the nonzeros
-    that it multiplies for others. Collective."""
-    comm, given, sent = layout.comm, route["given"], route["sent"]
-    (entries, weights), is_own = moved, shares[:, SENDER] == comm.rank
-    keys = np.concatenate([shares[~is_own, KEY], shares[is_own, KEY]])
-    rows = np.concatenate(
-        [_places(given[:, KEY], shares[~is_own, KEY]), len(given) + _places(sent[:, KEY], shares[is_own, KEY])]
-    )
-    theirs = send_each(comm, entries, entries[:, 2])[0]
-    data = send_each(comm, weights, entries[:, 2])[0]
-    ordered = np.concatenate([shares[~is_own], shares[is_own]])
-    is_raw = ordered[:, IS_SUM] == 0
-    raw_own, sums_own = index.find_own(ordered[is_raw, OF]), index.find_own(theirs[:, 1])
-    agree(comm, misdirected(comm.rank, raw_own, ordered[is_raw, OF]) or misdirected(comm.rank, sums_own, theirs[:, 1]))
+def _shares(
+    index: IndexMap, shares: np.ndarray, weights: np.ndarray, layout: Layout, relay: Relay, route: Route
+) -> tuple[sp.csr_array, int]:
+    """Return B (m1 + m2, n), what this rank gives and then what it sends of its own, and the nonzeros that it multiplies
+    for others. Collective.
+
+    Args: shares, weights  the nonzeros that owners multiply for this rank.
+    """
+    comm, given, sent = layout.comm, route.given, route.sent
+    ours = relay.up[relay.up["rank"] == comm.rank]
+    is_sent = ours["sender"] == comm.rank
+    ours = np.concatenate([ours[~is_sent], ours[is_sent]])
+    given_at, sent_at = np.split(ours["item"], [np.count_nonzero(~is_sent)])
+    rows = np.concatenate([_places(given["item"], given_at), len(given) + _places(sent["item"], sent_at)])
+    theirs = send_each(comm, shares, shares["owner"])[0]
+    data = send_each(comm, weights, shares["owner"])[0]
+    is_raw = ours["is_sum"] == 0
+    raw_ids = ours["of"][is_raw]
+    raw_own, sums_own = index.find_own(raw_ids), index.find_own(theirs["column"])
+    agree(comm, misdirected(comm.rank, raw_own, raw_ids) or misdirected(comm.rank, sums_own, theirs["column"]))
     B = make_csr(
         np.concatenate([np.ones(len(raw_own), data.dtype), data]),
-        np.concatenate([rows[is_raw], rows[_places(keys, theirs[:, 0])]]),
+        np.concatenate([rows[is_raw], rows[_places(ours["item"], theirs["item"])]]),
         np.concatenate([raw_own, sums_own]),
         (len(given) + len(sent), index.n),
     )
     return B, len(sums_own)
 
 
-def _sorted(records: np.ndarray, *columns: int) -> np.ndarray:
-    """Return the records ordered by these columns, the first one first."""
-    return records[np.lexsort([records[:, column] for column in columns[::-1]])]
+def _records(kind: np.dtype, **fields: np.ndarray | int) -> np.ndarray:
+    """Return records of a type, with these fields: arrays, or one number for all."""
+    records = np.empty(next(len(of) for of in fields.values() if isinstance(of, np.ndarray)), kind)
+    for name, of in fields.items():
+        records[name] = of
+    return records
+
+
+def _sorted(records: np.ndarray, *names: str) -> np.ndarray:
+    """Return the records ordered by these fields, the first one first."""
+    return records[np.lexsort([records[name] for name in reversed(names)])]
 
 
 def _once(records: np.ndarray) -> np.ndarray:
     """Return one record of each item, of records in which those of an item follow each other."""
     is_first = np.ones(len(records), bool)
-    is_first[1:] = records[1:, KEY] != records[:-1, KEY]
+    is_first[1:] = records["item"][1:] != records["item"][:-1]
     return records[is_first]
 
 
@@ -246,6 +299,7 @@ class RelayedPlan:
         self, legs: Sequence[ExchangePlan], own: LocalCSR, rows_2P: np.ndarray, moved_nnz: int, sums_read: int
     ):
         self.legs, self.own, self.comm = legs, own, legs[1].comm
+        self.gather, self.cross, self.spread = (leg.matrix for leg in legs)
         self.send_rows_P, self.recv_rows_P = rows_2P
         self.moved_nnz, self.sums_read = moved_nnz, sums_read
 
@@ -274,7 +328,7 @@ class RelayedPlan:
     def add(self, received_mF: torch.Tensor, out_nF: torch.Tensor) -> torch.Tensor:
         """out += B' received."""
         m1 = self.legs[0].sent_rows
-        for pack, rows in ((self.legs[0].pack, received_mF[:m1]), (self.own, received_mF[m1:])):
+        for pack, rows in ((self.gather, received_mF[:m1]), (self.own, received_mF[m1:])):
             with self.legs[0].layout.ops.span(UNPACK, spmm_flops(pack, rows)):
                 pack.adjoint(rows, out_nF, accumulate=True)
         return out_nF
@@ -301,18 +355,17 @@ class RelayedPull:
     """A pull between gather and spread."""
 
     def __init__(self, plan: RelayedPlan, H_nF: torch.Tensor):
-        gather, cross, _ = plan.legs
-        self.plan, self.sum = plan, sum_dtype(H_nF.dtype)
-        given = plan.fly(0, plan.multiply(PACK, gather.pack, H_nF), "pull")
-        own = plan.multiply(PACK, plan.own, H_nF, self.sum)
-        sent = plan.multiply(PACK, cross.pack, given.finish(), H_nF.dtype, own)
+        self.plan = plan
+        given = plan.fly(0, plan.multiply(PACK, plan.gather, H_nF), "pull")
+        own = plan.multiply(PACK, plan.own, H_nF, sum_dtype(H_nF.dtype))
+        sent = plan.multiply(PACK, plan.cross, given.finish(), H_nF.dtype, own)
         self.table = plan.rows(plan.read_rows, H_nF)
-        self.flight = plan.fly(1, sent, "pull", self.table[: cross.g])
+        self.flight = plan.fly(1, sent, "pull", self.table[: plan.legs[1].g])
 
     def finish(self) -> torch.Tensor:
         """Wait for the rows that cross, spread them, and return the table [T2; T3]. Collective."""
         plan, came = self.plan, self.flight.finish()
-        lent = plan.multiply(PACK, plan.legs[2].pack, came)
+        lent = plan.multiply(PACK, plan.spread, came)
         plan.fly(2, lent, "pull", self.table[len(came) :]).finish()
         return self.table
 
@@ -321,18 +374,18 @@ class RelayedPush:
     """A push_add between the transposes of spread and gather."""
 
     def __init__(self, plan: RelayedPlan, G_rF: torch.Tensor):
-        gather, cross, spread = plan.legs
+        gather, cross, _ = plan.legs
         self.plan = plan
         lent = plan.fly(2, G_rF[cross.g :], "push").finish()
         came, wide = G_rF[: cross.g], sum_dtype(G_rF.dtype)
         came = came if came.dtype == wide else gather.pool.copy(came, wide)
-        total = plan.multiply(UNPACK, spread.pack.transposed(), lent, G_rF.dtype, came)
+        total = plan.multiply(UNPACK, plan.spread.transposed(), lent, G_rF.dtype, came)
         self.received = plan.rows(gather.sent_rows + cross.sent_rows, G_rF)
         self.flight = plan.fly(1, total, "push", self.received[gather.sent_rows :])
 
     def finish(self) -> torch.Tensor:
         """Wait for the rows that cross, give the ranks with a share theirs, and return [of given; of sent]. Collective."""
         plan, sent = self.plan, self.flight.finish()
-        taken = plan.multiply(UNPACK, plan.legs[1].pack.transposed(), sent)
+        taken = plan.multiply(UNPACK, plan.cross.transposed(), sent)
         plan.fly(0, taken, "push", self.received[: len(self.received) - len(sent)]).finish()
         return self.received

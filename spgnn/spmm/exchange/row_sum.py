@@ -14,7 +14,7 @@ import torch
 
 from ...cost.grid import slices
 from ...dist import Communicator
-from ..kernels.buffers import BufferPool
+from ..kernels.buffers import Pool
 from ..operator.timing import Operations
 from .exchange_plan import exchange_csr
 
@@ -25,7 +25,7 @@ class RowSum:
     Args: comm  the process row; holder: the rank of it whose process column multiplies with this block.
     """
 
-    def __init__(self, comm: Communicator, holder: int, pool: BufferPool):
+    def __init__(self, comm: Communicator, holder: int, pool: Pool):
         self.comm, self.holder, self.pool = comm, holder, pool
         self.ops = Operations()
 

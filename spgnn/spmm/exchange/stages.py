@@ -17,7 +17,7 @@ from .context import Layout
 from .covered import covered_plan, covers_of
 from .exchange_plan import ExchangePlan, exchange_counts
 from .index_map import IndexMap
-from .relayed import Relay, make_relay, relayed_counts, relayed_plan
+from .relayed import Relay, RelayedPlan, make_relay, relayed_counts, relayed_plan
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +45,7 @@ class Blocks:
 class Stage:
     """A (n, r), which multiplies what `plan` pulls."""
 
-    plan: ExchangePlan
+    plan: ExchangePlan | RelayedPlan
     A: LocalCSR
 
 
@@ -65,15 +65,16 @@ def make_stages(
     """
     comm, pool, threads = layout.column, layout.pool, layout.threads
     if layout.scheme == "two-tier":
-        return _of_hosts(blocks, layout, covers)
+        return _of_hosts(blocks, layout, covers if isinstance(covers, tuple) else None)
     stages = []
     for number, owners in enumerate(layout.stages):
         part = blocks.of_owners(owners) if len(layout.stages) > 1 else blocks
         if layout.scheme == "cover":
-            known = covers if len(layout.stages) == 1 else None
+            known = covers if isinstance(covers, Covers) and len(layout.stages) == 1 else None
             plan, A = covered_plan(comm, part.index, part.A_og, layout, known)
         else:
             known = like[number].plan if like else base if len(layout.stages) == 1 else None
+            assert not isinstance(known, RelayedPlan)
             plan = ExchangePlan(comm, part.index, pool, threads, layout) if known is None else known.under(layout)
             A = part.A_og
         stages.append(_stage(plan, A, layout, f"rows of blocks {owners.start} to {owners.stop - 1}"))
@@ -96,7 +97,7 @@ def counts_of_hosts(blocks: Blocks, layout: Layout, covers: HostCovers) -> dict[
     """
     (of_pairs, relay), here = covers, np.flatnonzero(layout.grid.host_P == layout.grid.host_P[layout.comm.rank])
     sent_P, moved_P = relayed_counts(blocks.index, blocks.A_og, layout, relay)
-    sent_P[here] += exchange_counts(layout.local, of_pairs.sizes_B)
+    sent_P[here] += exchange_counts(layout.on_host, of_pairs.sizes_B)
     moved_P[here] += of_pairs.moved_B
     return {"two_tier_PP": sent_P, "two_tier_moved_PP": moved_P}
 
@@ -104,7 +105,7 @@ def counts_of_hosts(blocks: Blocks, layout: Layout, covers: HostCovers) -> dict[
 def _of_hosts(blocks: Blocks, layout: Layout, covers: HostCovers | None) -> list[Stage]:
     """Return the stage inside this host, which ends first, and the one between hosts."""
     of_pairs, relay = covers or (None, None)
-    plan, A = covered_plan(layout.local, *_of_this_host(blocks, layout), layout, of_pairs)
+    plan, A = covered_plan(layout.on_host, *_of_this_host(blocks, layout), layout, of_pairs)
     stages = [_stage(plan, A, layout, "rows inside a host")]
     plan, A = relayed_plan(blocks.index, blocks.A_og, layout, relay)
     return [*stages, _stage(plan, A, layout, "rows between hosts")]
@@ -118,7 +119,7 @@ def _of_this_host(blocks: Blocks, layout: Layout) -> tuple[IndexMap, sp.csr_arra
     return here, sp.csr_array(blocks.A_og[:, np.flatnonzero(is_here_g)])
 
 
-def _stage(plan: ExchangePlan, A: sp.csr_array, layout: Layout, what: str) -> Stage:
+def _stage(plan: ExchangePlan | RelayedPlan, A: sp.csr_array, layout: Layout, what: str) -> Stage:
     check_counts(plan.comm, plan.send_rows_P, plan.recv_rows_P, what)
     return Stage(plan, LocalCSR(A, layout.dtype, layout.threads))
 

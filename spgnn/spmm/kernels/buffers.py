@@ -11,7 +11,7 @@ import math
 import weakref
 from bisect import bisect_left
 from collections import deque
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -95,6 +95,20 @@ class FreeBlocks(Generic[Memory]):
         return given
 
 
+class Pool(Protocol):
+    """What hands out uninitialised tensors of one device: BufferPool, DevicePool, or the Heap of a dry run."""
+
+    device: torch.device
+
+    def empty(
+        self, *shape: int, dtype: torch.dtype = torch.float32, device: torch.device | None = None
+    ) -> torch.Tensor: ...
+
+    def copy(self, tensor: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor: ...
+
+    def trim(self) -> None: ...
+
+
 class BufferPool:
     """Hands out uninitialised CPU tensors and takes their memory back when they die. One thread asks for them.
 
@@ -126,7 +140,7 @@ class BufferPool:
         # torch holds `array` until its storage dies; the callback then gives the block back.
         weakref.finalize(array, self._returned.append, block).atexit = False
         # No view: torch forbids most of what changes those of a Function in place.
-        return torch.empty(0, dtype=dtype).set_(torch.from_numpy(array).untyped_storage(), 0, shape)
+        return torch.empty(0, dtype=dtype).set_(torch.from_numpy(array).untyped_storage(), 0, shape)  # pyrefly: ignore[no-matching-overload]  # torch's stub lacks this one
 
     def copy(self, tensor: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
         """Return a copy of a tensor in memory of the pool, of another type where one is given."""

@@ -11,7 +11,7 @@ from typing import Literal
 from ..errors import UsageError, nearest
 
 Order = Literal["spmm_first", "gemm_first"]
-Known = Literal["", "product", "ghosts"]  # of A^j H: the product itself, or the ghost rows of H
+Known = Literal["", "product", "ghosts", "other"]  # of A^j H: the product itself, or the ghost rows of H
 
 # A sparse A X is kept when its nonzeros are at most this many times those of X and A together.
 SPARSE_FILL = 4
@@ -24,7 +24,8 @@ class Way:
     """How a chain A^j H W is made, W (f_in, f_out).
 
     order       spmm_first: (A^j H) W; gemm_first: A^j (H W).
-    known       product: A^j H is cached; ghosts: the ghost rows of H are, so that nothing is sent; "": neither.
+    known       product: A^j H is cached; ghosts: the ghost rows of H are, so that nothing is sent; other: H is made
+                of X in a way that is not known, as H + 0 is, so that what is cached is not used; "": neither.
     is_dropped  the ghost rows are dropped out by their reader.
     """
 
@@ -65,6 +66,8 @@ class Way:
         else:
             reason = f"{self.f_in} once <= {self.f_out} forward and back"
         by_reader = " and dropped out by their reader" if self.is_dropped else ""
+        if self.known == "other":
+            return f"{reason}; H is not X itself: what is cached of X is not used"
         return f"{reason}; ghost rows of X are cached{by_reader}" if self.reads_ghosts else reason
 
 

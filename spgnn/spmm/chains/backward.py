@@ -29,7 +29,7 @@ def first_order(backward: Callable) -> Callable:
 
 def own(G: torch.Tensor) -> torch.Tensor:
     """Mark a gradient that has a buffer to itself, and return it."""
-    G.is_own = True
+    G.is_own = True  # pyrefly: ignore[missing-attribute]  # a mark of ours
     return G
 
 
@@ -48,7 +48,8 @@ def keeps_graph() -> bool:
 
 def _counts(G: torch.Tensor) -> tuple[int, ...] | None:
     try:
-        return sys.getrefcount(G), G._use_count(), torch._C._storage_Use_Count(G.untyped_storage()._cdata)
+        count = G._use_count()  # pyrefly: ignore[missing-attribute]  # of torch, where it has it
+        return sys.getrefcount(G), count, torch._C._storage_Use_Count(G.untyped_storage()._cdata)
     except AttributeError:
         return None
 
@@ -66,8 +67,8 @@ def _usual() -> tuple[int, ...]:
             return X.clone()
 
         @staticmethod
-        def backward(ctx, G):
-            return torch.empty_like(G)
+        def backward(ctx, *gradients):
+            return torch.empty_like(gradients[0])
 
     class Given(torch.autograd.Function):
         @staticmethod

@@ -12,12 +12,15 @@ import torch
 
 from ...errors import ShapeError, UsageError, check_integer
 from ..exchange.cached_ghosts import reads_fixed_input, times_fixed_input
+from ..operator.facts import AtLayer
 from ..operator.features import DenseRows, check_factors
 from ..operator.fixed_input import cached_product, check_is_held
-from .autograd import Chain, GEMMFirst, GhostsCached, Matmul, Own, OwnSum, SpMMFirst, own_rows
+from .autograd import GEMM_FIRST, GHOSTS_CACHED, OWN, SPMM_FIRST, Chain, Making, Matmul, OwnSum, has_own_rows
 
 
-def apply_chain(A, H, W_FC, bias_C=None, relu: bool = False, add_nC=None, power: int = 1, V_FC=None) -> torch.Tensor:
+def apply_chain(
+    A: AtLayer, H, W_FC, bias_C=None, relu: bool = False, add_nC=None, power: int = 1, V_FC=None
+) -> torch.Tensor:
     """Return relu(A^power H W + H V + add + bias) as A.way says; V None: without H V."""
     check_chain(A, H, W_FC, bias_C, add_nC, power, V_FC)
     way = A.way(H, W_FC.shape[1], power=power)
@@ -25,30 +28,29 @@ def apply_chain(A, H, W_FC, bias_C=None, relu: bool = False, add_nC=None, power:
         Z_nC = dense(A, A.select(H), V_FC, add_nC=add_nC)
         return apply_chain(A, H, W_FC, bias_C, relu, Z_nC, power)
 
-    def run(of, bias_C, relu, add_nC) -> torch.Tensor:
-        of_H = None if of.S is not None and V_FC is None else H
-        of.relu = relu
-        return _unread(Chain.apply(A, of, of_H, W_FC, V_FC, bias_C, add_nC), relu)
+    def run(how: Making, bias_C: torch.Tensor | None, add_nC: torch.Tensor | None) -> torch.Tensor:
+        of_H = None if how.S is not None and V_FC is None else H
+        return Chain.apply(A, how, of_H, W_FC, V_FC, bias_C, add_nC)
 
     if way.is_cached:
-        return run(SpMMFirst(cached_product(A, H, power)), bias_C, relu, add_nC)
+        return run(Making(SPMM_FIRST, cached_product(A, H, power), relu), bias_C, add_nC)
     check_is_held(H)
     if way.order == "spmm_first":
         if way.reads_ghosts:
             H, power = times_fixed_input(A, H), power - 1
         for _ in range(power - 1):
             H = A @ H
-        return run(SpMMFirst(None if power else DenseRows(H, A)), bias_C, relu, add_nC)
-    of = GhostsCached(H) if way.reads_ghosts else GEMMFirst(H if way.is_sparse else None)
+        return run(Making(SPMM_FIRST, None if power else DenseRows(H, A), relu), bias_C, add_nC)
+    order, S = (GHOSTS_CACHED, None) if way.reads_ghosts else (GEMM_FIRST, H if way.is_sparse else None)
     if power == 1:
-        return run(of, bias_C, relu, add_nC)
-    Z_nC = run(of, None, False, None)
+        return run(Making(order, S, relu), bias_C, add_nC)
+    Z_nC = run(Making(order, S), None, None)
     for _ in range(power - 1):
         Z_nC = Matmul.apply(A, Z_nC)
     return ended(Z_nC, bias_C, relu, add_nC)
 
 
-def dense(A, H, W_FC, bias_C=None, relu: bool = False, add_nC=None) -> torch.Tensor:
+def dense(A: AtLayer, H, W_FC, bias_C=None, relu: bool = False, add_nC=None) -> torch.Tensor:
     """Return relu(H W + add + bias)."""
     check_factors(H, W_FC)
     check_bias("dense", W_FC, bias_C)
@@ -56,21 +58,14 @@ def dense(A, H, W_FC, bias_C=None, relu: bool = False, add_nC=None) -> torch.Ten
     shape = (H.shape[0], W_FC.shape[1])
     if add_nC is not None and add_nC.shape != shape:
         raise ShapeError(f"add of dense has shape {tuple(add_nC.shape)}; expected {shape}")
-    of, H = (Own(H), None) if H.is_sparse else (Own(), H)
-    of.relu = relu
-    return _unread(Chain.apply(A, of, H, W_FC, None, bias_C, add_nC), relu)
+    S, H = (H, None) if H.is_sparse else (None, H)
+    return Chain.apply(A, Making(OWN, S, relu), H, W_FC, None, bias_C, add_nC)
 
 
-def _is_beside(A, H, add_nC, power: int, way) -> bool:
+def _is_beside(A: AtLayer, H, add_nC, power: int, way) -> bool:
     """Return whether H V is made beside A H W, by the same function, whose gradients of H are then one sum."""
     is_plain = not H.is_sparse and A.dtype != torch.bfloat16 and add_nC is None and power == 1
-    return is_plain and not way.reads_ghosts and own_rows(A, H) is not None
-
-
-def _unread(Z_nC: torch.Tensor, relu: bool) -> torch.Tensor:
-    if Z_nC.requires_grad and not relu:
-        Z_nC.unread = Z_nC._version  # see may_be_overwritten
-    return Z_nC
+    return is_plain and not way.reads_ghosts and has_own_rows(A)
 
 
 def ended(Z_nC: torch.Tensor, bias_C=None, relu: bool = False, add_nC=None) -> torch.Tensor:
@@ -80,7 +75,7 @@ def ended(Z_nC: torch.Tensor, bias_C=None, relu: bool = False, add_nC=None) -> t
     return torch.relu(Z_nC) if relu else Z_nC
 
 
-def check_chain(A, H, W_FC, bias_C, add_nC, power: int, V_FC=None) -> None:
+def check_chain(A: AtLayer, H, W_FC, bias_C, add_nC, power: int, V_FC=None) -> None:
     """Raise ShapeError or UsageError unless the factors, the bias and what is added fit each other."""
     check_integer("power", power, 1)
     check_factors(H, W_FC)
@@ -101,7 +96,7 @@ def check_bias(of: str, W_FC: torch.Tensor, bias_C: torch.Tensor | None) -> None
         )
 
 
-def own_chain(A, H, W_FC, own, bias_C=None, relu: bool = False) -> torch.Tensor:
+def own_chain(A: AtLayer, H, W_FC, own, bias_C=None, relu: bool = False) -> torch.Tensor:
     """Return relu((own I + A) H W + bias); own is a number or a parameter. Rows are multiplied with W once."""
     check_chain(A, H, W_FC, bias_C, None, 1)
     way = A.way(H, W_FC.shape[1])
@@ -110,7 +105,7 @@ def own_chain(A, H, W_FC, own, bias_C=None, relu: bool = False) -> torch.Tensor:
     return OwnSum.apply(A, dense(A, H, W_FC), own, bias_C, relu)
 
 
-def powers(A, H, W: Sequence[torch.Tensor], exponents: Sequence[int], combine: str) -> torch.Tensor:
+def powers(A: AtLayer, H, W: Sequence[torch.Tensor], exponents: Sequence[int], combine: str) -> torch.Tensor:
     """Return A^j H W_j for each exponent j, ascending: side by side, or their sum (combine = sum)."""
     check_powers(H, W, exponents, combine)
     if all(A.is_cached(H, j) for j in exponents if j):
@@ -145,7 +140,7 @@ def check_powers(H, W: Sequence[torch.Tensor], exponents: Sequence[int], combine
         )
 
 
-def _powers_first(A, H, W, exponents, combine: str) -> bool:
+def _powers_first(A: AtLayer, H, W, exponents, combine: str) -> bool:
     """Return whether A^j H has fewer columns to exchange than the products with W have."""
     if H.is_sparse:
         return False
@@ -155,7 +150,7 @@ def _powers_first(A, H, W, exponents, combine: str) -> bool:
     return A.way(H, travel, len(steps) * H.shape[1]).order == "spmm_first"
 
 
-def _horner(A, H, W: dict[int, torch.Tensor]) -> torch.Tensor:
+def _horner(A: AtLayer, H, W: dict[int, torch.Tensor]) -> torch.Tensor:
     """Return sum over j of A^j H W_j = H W_0 + A (H W_1 + A (H W_2 + ...)), by Horner's scheme."""
     J = max(W)
     is_known = reads_fixed_input(A, H)  # then the chain has A H W without an exchange
@@ -167,7 +162,7 @@ def _horner(A, H, W: dict[int, torch.Tensor]) -> torch.Tensor:
     return Z_nC
 
 
-def _narrowing(A, H, W: list[torch.Tensor], exponents: Sequence[int]) -> list[torch.Tensor]:
+def _narrowing(A: AtLayer, H, W: list[torch.Tensor], exponents: Sequence[int]) -> list[torch.Tensor]:
     """Return the powers of A on H [W_0 .. W_J]: the columns of one power after the other are done, the rest is multiplied on."""
     parts, widths = [], [W_j.shape[1] for W_j in W]
     first = int(reads_fixed_input(A, H))

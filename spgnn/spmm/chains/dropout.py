@@ -5,18 +5,18 @@ Shapes: n own rows, F features, S Stacks of a model, L layers.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 
 from ...errors import UsageError, is_number
 from ..kernels.backend import kernels_of
-from ..operator.features import SparseRows
+from ..operator.facts import AtLayer, Key, SpMM
+from ..operator.features import AnyRows, SparseRows
 from ..operator.fixed_input import check_is_held
 from .backward import first_order
 
-Key = int | torch.Tensor  # on a device maybe a tensor there
 NOTHING = 0  # the key with which nothing is dropped
 
 
@@ -24,26 +24,17 @@ class Dropout(torch.autograd.Function):
     """out = H mask / (1 - rate); backward computes the mask again, so nothing is stored for it."""
 
     @staticmethod
-    def forward(ctx, H_nF, A, rate, key):
+    def forward(ctx: Any, H_nF, A: AtLayer, rate, key):
         ctx.A, ctx.rate, ctx.key = A, rate, key
         return drop_rows(A, H_nF.detach(), A.node_n, rate, key)
 
     @staticmethod
     @first_order
-    def backward(ctx, G_nF):
+    def backward(ctx: Any, G_nF):
         return drop_rows(ctx.A, G_nF, ctx.A.node_n, ctx.rate, ctx.key), None, None, None
 
 
-class Dropped(NamedTuple):
-    """A fixed input X, and the mask under which rows are X."""
-
-    X: torch.Tensor | SparseRows
-    rate: float
-    key: Key
-    version: int
-
-
-def dropout(A, H, rate: float, key: Key):
+def dropout(A: SpMM, H: AnyRows, rate: float, key: Key) -> Any:
     """Return H with entries zeroed where hash(key, original node id, feature) / 2^32 < rate, the rest / (1 - rate).
 
     The mask depends on neither the owner of a node nor the number of ranks.
@@ -52,20 +43,10 @@ def dropout(A, H, rate: float, key: Key):
     if rate == 0 or is_nothing(key):
         return H
     check_is_held(H)
-    out = H.dropout(rate, key, A.node_n) if H.is_sparse else Dropout.apply(H, A, rate, key)
+    out = H.dropout(rate, key, A.node_n) if isinstance(H, SparseRows) else Dropout.apply(H, A, rate, key)
     if A.fixed_input is not None and H is A.fixed_input.X:
-        out.dropped = Dropped(H, rate, key, _version(out))
+        A.fixed_input.note_dropped(out, rate, key)
     return out
-
-
-def dropped_of(H) -> Dropped | None:
-    """Return what rows were made of, where they are a fixed input under dropout that was not changed since."""
-    dropped = getattr(H, "dropped", None)
-    return dropped if dropped is not None and _version(H) == dropped.version else None
-
-
-def _version(H) -> int:
-    return H._version if torch.is_tensor(H) else 0  # sparse rows do not change
 
 
 def check_rate(rate: float, name: str = "dropout") -> float:
@@ -117,7 +98,7 @@ def nth_key(key: Key, draw: int) -> Key:
     return key ^ apart or 1
 
 
-def drop_rows(A, H_cF: torch.Tensor, ids_c: np.ndarray, rate: float, key: Key) -> torch.Tensor:
+def drop_rows(A: SpMM, H_cF: torch.Tensor, ids_c: np.ndarray, rate: float, key: Key) -> torch.Tensor:
     """Return rows of nodes of original ids under the mask of a key, as an operation of A."""
     H_cF = H_cF.contiguous()
     out = A.pool.empty(*H_cF.shape, dtype=H_cF.dtype)

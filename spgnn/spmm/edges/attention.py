@@ -8,7 +8,7 @@ Source: Velickovic et al. 2018, eqs. (1) to (4); Brody et al. 2022, eq. (7); log
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -21,6 +21,7 @@ from ..exchange.column_rows import ColumnRows, gradient_of, over_table, share_gr
 from ..kernels.attention_sums import AttentionSums, EdgeDrop
 from ..kernels.backend import kernels_on
 from ..kernels.buffers import sum_dtype
+from ..operator.facts import AtLayer
 
 
 class Scores(NamedTuple):
@@ -36,14 +37,14 @@ class Scores(NamedTuple):
     is_table: bool
     act: int = 0
 
-    def drop(self, A, block) -> EdgeDrop | None:
+    def drop(self, A: AtLayer, block) -> EdgeDrop | None:
         """Return the dropout of a block of columns."""
         if self.rate == 0 or is_nothing(self.key):
             return None
         return EdgeDrop(self.key, self.rate, A.out_ids, block.ids_c)
 
 
-def scores_of(A, X, slope: float, rate: float, draw: int) -> Scores:
+def scores_of(A: AtLayer, X, slope: float, rate: float, draw: int) -> Scores:
     """Return the Scores of an attention in a layer. Raises: UsageError for a slope or rate out of range."""
     check_number("slope", slope, 0)
     key = 0 if check_rate(rate, "rate") == 0 else A.drawn_key(draw)
@@ -62,7 +63,7 @@ def check_heads(X, *of_heads: torch.Tensor) -> None:
             )
 
 
-def attended(A, kind, rows: tuple, how: Scores, end: tuple[torch.Tensor | None, str]) -> torch.Tensor:
+def attended(A: AtLayer, kind, rows: tuple, how: Scores, end: tuple[torch.Tensor | None, str]) -> torch.Tensor:
     """Return act(Z + b), Z = kind(*rows), end = (b, act): written over Z but where a rank has a part of its sums."""
     bias, act = end
     if A.row_sum is not None:
@@ -78,7 +79,7 @@ class Attend(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, A, X, left_DK, right_DK, bias_KD, how: Scores):
+    def forward(ctx: Any, A: AtLayer, X, left_DK, right_DK, bias_KD, how: Scores):
         X, kernels, T = stored(A, X), kernels_on(A.device), sum_dtype(A.dtype)
         D, K = left_DK.shape
         fixed = torch.empty(2, D * K, dtype=T, device=A.device)
@@ -103,7 +104,7 @@ class Attend(torch.autograd.Function):
 
     @staticmethod
     @first_order
-    def backward(ctx, G_nKD):
+    def backward(ctx: Any, G_nKD):
         is_ours = is_own(G_nKD)
         A, how, (left_DK, Z_nKD, Z_own, *X) = ctx.A, ctx.how, ctx.saved_tensors
         kernels, pool, blocks = kernels_on(A.device), A.pool, A.column_blocks
@@ -146,7 +147,7 @@ class Attend2(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, A, left_mKD, right, a_DK, bias_KD, how: Scores):
+    def forward(ctx: Any, A: AtLayer, left_mKD, right, a_DK, bias_KD, how: Scores):
         left_nKD, right, kernels = A.select(stored(A, left_mKD)), stored(A, right), kernels_on(A.device)
         (D, K), T = a_DK.shape, sum_dtype(A.dtype)
         a_KD = a_DK.detach().to(T).reshape(-1)
@@ -164,7 +165,7 @@ class Attend2(torch.autograd.Function):
 
     @staticmethod
     @first_order
-    def backward(ctx, G_nKD):
+    def backward(ctx: Any, G_nKD):
         is_ours = is_own(G_nKD)
         A, how, (left_nKD, a_DK, Z_nKD, *right) = ctx.A, ctx.how, ctx.saved_tensors
         kernels, pool, blocks = kernels_on(A.device), A.pool, A.column_blocks
@@ -197,7 +198,7 @@ class Attend2(torch.autograd.Function):
         return None, dleft_mKD, dright, da_KD.view_as(a_DK).to(a_DK.dtype), dbias, None
 
 
-def sums_of(A, D: int, K: int, plus: bool, bias_KD: torch.Tensor | None, how: Scores) -> AttentionSums:
+def sums_of(A: AtLayer, D: int, K: int, plus: bool, bias_KD: torch.Tensor | None, how: Scores) -> AttentionSums:
     """Return uninitialised sums of all rows of A, which the last kernel ends with act and bias."""
     T = sum_dtype(A.dtype)
     sums = AttentionSums.empty(A.pool, A.n, K, D, T, plus)
@@ -205,7 +206,7 @@ def sums_of(A, D: int, K: int, plus: bool, bias_KD: torch.Tensor | None, how: Sc
     return sums
 
 
-def _recorded(ctx, G_nKD, is_ours: bool, left_nK, of_rows: tuple, out: tuple):
+def _recorded(ctx: Any, G_nKD, is_ours: bool, left_nK, of_rows: tuple, out: tuple):
     """Return dZ from the gradient G of act(Z + b), and db, None without b; write records, see attend_record.
 
     Args: of_rows  tensors of the sums, and D; out: record and dleft.
@@ -222,7 +223,7 @@ def _recorded(ctx, G_nKD, is_ours: bool, left_nK, of_rows: tuple, out: tuple):
     return G_nKD if dZ_nKD is None else dZ_nKD, None if bias_KD is None else dbias_KD.to(bias_KD.dtype)
 
 
-def merged(A, sums: AttentionSums) -> torch.Tensor:
+def merged(A: AtLayer, sums: AttentionSums) -> torch.Tensor:
     """Return Z (n, K D) of all columns, from the partial sums of the process row; these are finished with its L. Collective."""
     n, KD = sums.Z_nKD.shape
     K = sums.top_nK.shape[1]
@@ -244,7 +245,7 @@ def _unpacked(rows, KD: int, K: int) -> AttentionSums:
     return AttentionSums(rows[:, :KD], rows[:, KD : KD + K], rows[:, KD + K :])
 
 
-def _at_own(A, rows_nF: torch.Tensor) -> torch.Tensor:
+def _at_own(A: AtLayer, rows_nF: torch.Tensor) -> torch.Tensor:
     """Return gradients of selected rows at all own rows, (m, F); zeros at the others."""
     if A.selected is None:
         return rows_nF
@@ -253,5 +254,5 @@ def _at_own(A, rows_nF: torch.Tensor) -> torch.Tensor:
     return rows_mF
 
 
-def _out(A, Z_nKD: torch.Tensor) -> torch.Tensor:
+def _out(A: AtLayer, Z_nKD: torch.Tensor) -> torch.Tensor:
     return Z_nKD if Z_nKD.dtype == A.out_dtype else A.pool.copy(Z_nKD, A.out_dtype)

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import nn
 
 from ..chains.backward import first_order, is_own, own
 from ..kernels.buffers import sum_dtype
+from ..operator.facts import AtLayer
 from .edges import to_columns, weighted
 
 CHUNK_BYTES = 1 << 20  # of one array of a chunk: the few that a chunk has stay in the cache of a core
@@ -27,7 +29,7 @@ class MapRows(torch.autograd.Function):
     """Y = f(X) for each row, computed in chunks and again in backward; params are those of f. X is held alone."""
 
     @staticmethod
-    def forward(ctx, A, f, X_rF, f_out, *params):
+    def forward(ctx: Any, A: AtLayer, f, X_rF, f_out, *params):
         ctx.A, ctx.f = A, f
         ctx.save_for_backward(X_rF, *params)
         X_rF, Y_rC = X_rF.detach(), A.pool.empty(len(X_rF), f_out, dtype=X_rF.dtype)
@@ -38,7 +40,7 @@ class MapRows(torch.autograd.Function):
 
     @staticmethod
     @first_order
-    def backward(ctx, G_rC):
+    def backward(ctx: Any, G_rC):
         A, (X_rF, *params) = ctx.A, ctx.saved_tensors
         dX_rF = A.pool.empty(*X_rF.shape, dtype=X_rF.dtype) if ctx.needs_input_grad[2] else None
         made = gradients_of(params)
@@ -59,7 +61,7 @@ class UpdateEdges(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, A, modules, H_nF, E_EF, W, b_C, *params):
+    def forward(ctx: Any, A: AtLayer, modules, H_nF, E_EF, W, b_C, *params):
         T, ctx.A, (f, g) = sum_dtype(A.dtype), A, modules
         H_nF, E_EF = H_nF.detach().to(T).contiguous(), E_EF.detach().to(T).contiguous()
         made_EF, V = A.pool.empty(*E_EF.shape, dtype=T), []
@@ -83,7 +85,7 @@ class UpdateEdges(torch.autograd.Function):
 
     @staticmethod
     @first_order
-    def backward(ctx, G_nF, G_EF):
+    def backward(ctx: Any, G_nF, G_EF):
         A, (H_nF, E_EF, made_EF, W, b_C, *ghosts) = ctx.A, ctx.saved_tensors
         is_ours = G_EF is not None and is_own(G_EF)
         made, F, C = gradients_of(ctx.params), H_nF.shape[1], W.shape[1]
@@ -117,7 +119,7 @@ class UpdateEdges(torch.autograd.Function):
         return None, None, own(dH_nF), own(dE_EF), dW, dU_nC.sum(0), *map(made.get, ctx.params)
 
 
-def first_product(A, block, at: slice, U_nC, V_cC, E_EF, W_e) -> torch.Tensor:
+def first_product(A: AtLayer, block, at: slice, U_nC, V_cC, E_EF, W_e) -> torch.Tensor:
     """Return U_i + V_j + E_ij W_e of some nonzeros of a block."""
     column, row = A.edge_index[:, at]
     Z = (E_EF[at] @ W_e).add_(U_nC.index_select(0, row))
@@ -143,14 +145,14 @@ def gradients_of(params) -> Gradients:
     return {parameter: torch.zeros_like(parameter) for parameter in params if parameter.requires_grad}
 
 
-def chunks(A, rows: int, columns: int) -> Iterator[slice]:
+def chunks(A: AtLayer, rows: int, columns: int) -> Iterator[slice]:
     """Yield the rows of each chunk of an array; of a dry run all of them at once."""
     most = CHUNK_BYTES if A.device.type == "cpu" else DEVICE_CHUNK_BYTES
     size = rows if A.device.type == "meta" else max(most // (columns * sum_dtype(A.dtype).itemsize), 1)
     yield from (slice(start, min(start + size, rows)) for start in range(0, rows, size or 1))
 
 
-def edge_chunks(A, block, columns: int) -> Iterator[slice]:
+def edge_chunks(A: AtLayer, block, columns: int) -> Iterator[slice]:
     """Yield the nonzeros of each chunk of a block of columns, as places among all of the rank's."""
     if A.device.type == "meta":  # which blocks they are in is not known there
         yield from () if block.is_ghost else chunks(A, A.n_edges, columns)
@@ -160,7 +162,7 @@ def edge_chunks(A, block, columns: int) -> Iterator[slice]:
 
 
 @contextmanager
-def one_by_one(A) -> Iterator[None]:
+def one_by_one(A: AtLayer) -> Iterator[None]:
     """Compute chunks: in the type of sums, and in a dry run without counting memory of the size of all rows."""
     uncounted = getattr(A.pool, "uncounted", nullcontext)
     autocast = nullcontext() if A.device.type == "meta" else torch.autocast(A.device.type, enabled=False)

@@ -9,6 +9,8 @@ Shapes: n rows out, m own rows in, t own and ghost columns, E nonzeros, F column
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import nn
 
@@ -16,13 +18,15 @@ from ...errors import ShapeError, UsageError, check_integer
 from ..chains.autograd import Columns
 from ..exchange.cached_ghosts import cached_ghosts
 from ..exchange.column_rows import ColumnRows, refuse_weights, tensor_of
+from ..operator.facts import AtLayer
 from ..operator.fixed_input import check_is_held
 from .edge_update import MapRows, UpdateEdges
 from .edges import Deviation, Dots, Largest, OnEdges, RowSoftmax, RowSums, WeightedSum
 
+Source = torch.Tensor | ColumnRows  # rows of columns: own rows, or those of own and ghost columns
 
-@property
-def edges(A) -> torch.Tensor:
+
+def edges(A: AtLayer) -> torch.Tensor:
     """E_ij, the attributes of the graph's edges at the nonzeros, (E, F_e).
 
     Raises: UsageError where the graph has none.
@@ -35,7 +39,7 @@ def edges(A) -> torch.Tensor:
     return A.edge_attr
 
 
-def fetch(A, H_mF: torch.Tensor) -> ColumnRows:
+def fetch(A: AtLayer, H_mF: torch.Tensor) -> ColumnRows:
     """Return the rows of own columns, then those of ghost columns, (t, F): fetched once for several words. Collective.
 
     Cached ghost rows of the fixed input are not fetched again. In 1.5D the ghosts come from the process column, and
@@ -45,18 +49,18 @@ def fetch(A, H_mF: torch.Tensor) -> ColumnRows:
     return ColumnRows(Columns.apply(A, H_mF) if ghosts_gF is None else torch.cat([H_mF, ghosts_gF]))
 
 
-def rows(A, U_mF: torch.Tensor) -> torch.Tensor:
+def rows(A: AtLayer, U_mF: torch.Tensor) -> torch.Tensor:
     """U_i for each nonzero (i, j), (E, F)."""
     _check_rows("U", U_mF, A)
     return OnEdges.apply(A, A.select(U_mF), None, None, False, None)
 
 
-def cols(A, V) -> torch.Tensor:
+def cols(A: AtLayer, V: Source) -> torch.Tensor:
     """V_j for each nonzero (i, j), (E, F). Collective."""
     return OnEdges.apply(A, None, *_source(A, "cols", V), None)
 
 
-def on_edges(A, U_mC: torch.Tensor, V, add_EC: torch.Tensor | None = None) -> torch.Tensor:
+def on_edges(A: AtLayer, U_mC: torch.Tensor, V: Source, add_EC: torch.Tensor | None = None) -> torch.Tensor:
     """U_i + V_j + add_ij for each nonzero, (E, C). Collective.
 
     W [H_i, H_j, E_ij] is on_edges(H W_1, H W_2, E W_3), with products by rows of nodes, and C columns that travel.
@@ -73,7 +77,7 @@ def on_edges(A, U_mC: torch.Tensor, V, add_EC: torch.Tensor | None = None) -> to
     return OnEdges.apply(A, A.select(U_mC), *of_V, add_EC)
 
 
-def dot(A, U_mKD: torch.Tensor, V, heads: int = 1) -> torch.Tensor:
+def dot(A: AtLayer, U_mKD: torch.Tensor, V: Source, heads: int = 1) -> torch.Tensor:
     """<U_i, V_j> of each head for each nonzero, (E, K). Collective."""
     check_integer("heads", heads, 1)
     _check_rows("U", U_mKD, A)
@@ -85,7 +89,7 @@ def dot(A, U_mKD: torch.Tensor, V, heads: int = 1) -> torch.Tensor:
     return Dots.apply(A, A.select(U_mKD), *of_V, heads)
 
 
-def sum_(A, M_EF: torch.Tensor, V=None) -> torch.Tensor:
+def sum_(A: AtLayer, M_EF: torch.Tensor, V: Source | None = None) -> torch.Tensor:
     """sum_j M_ij over the nonzeros of each row, (n, F); with V sum_j S_ij V_j of each head, (n, K D), S = M (E, K).
 
     Nothing of the size (E, K D) is made. Collective with V, and in 1.5D.
@@ -99,13 +103,13 @@ def sum_(A, M_EF: torch.Tensor, V=None) -> torch.Tensor:
     return WeightedSum.apply(A, M_EF, *of_V)
 
 
-def mean(A, M_EF: torch.Tensor) -> torch.Tensor:
+def mean(A: AtLayer, M_EF: torch.Tensor) -> torch.Tensor:
     """sum_j M_ij divided by the number of nonzeros of the row, (n, F); 0 for an empty row. Collective in 1.5D."""
     _check_values("M", M_EF, A)
     return RowSums.apply(A, M_EF, True)
 
 
-def max_(A, M_EF: torch.Tensor) -> torch.Tensor:
+def max_(A: AtLayer, M_EF: torch.Tensor) -> torch.Tensor:
     """max_j M_ij over the nonzeros of each row, for each column, (n, F); 0 for an empty row. Collective in 1.5D.
 
     Of equal ones the nonzero whose column has the smallest original id has the gradient, of several edges between two
@@ -115,13 +119,13 @@ def max_(A, M_EF: torch.Tensor) -> torch.Tensor:
     return Largest.apply(A, M_EF, 1)
 
 
-def min_(A, M_EF: torch.Tensor) -> torch.Tensor:
+def min_(A: AtLayer, M_EF: torch.Tensor) -> torch.Tensor:
     """min_j M_ij over the nonzeros of each row, (n, F); empty rows, equal ones and NaN as in `max`. Collective in 1.5D."""
     _check_values("M", M_EF, A)
     return Largest.apply(A, M_EF, -1)
 
 
-def std(A, M_EF: torch.Tensor) -> torch.Tensor:
+def std(A: AtLayer, M_EF: torch.Tensor) -> torch.Tensor:
     """sqrt(mean_j (M_ij - mean_i)^2) over the nonzeros of each row, (n, F); 0 for an empty row. Collective in 1.5D.
 
     A deviation within the rounding of the mean is 0, and its gradient too.
@@ -130,13 +134,13 @@ def std(A, M_EF: torch.Tensor) -> torch.Tensor:
     return Deviation.apply(A, M_EF)
 
 
-def softmax(A, S_EK: torch.Tensor) -> torch.Tensor:
+def softmax(A: AtLayer, S_EK: torch.Tensor) -> torch.Tensor:
     """exp(S_ij) / sum_j exp(S_ij) over the nonzeros of each row, (E, K). Collective in 1.5D."""
     _check_values("S", S_EK, A)
     return RowSoftmax.apply(A, S_EK)
 
 
-def map_edges(A, f: nn.Module, M_EF: torch.Tensor, f_out: int) -> torch.Tensor:
+def map_edges(A: AtLayer, f: nn.Module, M_EF: torch.Tensor, f_out: int) -> torch.Tensor:
     """f(M_ij) for each nonzero, (E, f_out), in chunks that backward computes again: of f's steps none is held.
 
     Args: f  a module that makes a row of its result from the same row of its input, without chance.
@@ -146,7 +150,7 @@ def map_edges(A, f: nn.Module, M_EF: torch.Tensor, f_out: int) -> torch.Tensor:
 
 
 def update_edges(
-    A, f: nn.Module, g: nn.Module, H_nF: torch.Tensor, E_EF: torch.Tensor, W: torch.Tensor, b_C: torch.Tensor
+    A: AtLayer, f: nn.Module, g: nn.Module, H_nF: torch.Tensor, E_EF: torch.Tensor, W: torch.Tensor, b_C: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """E'_ij = E_ij + f([H_i, H_j, E_ij] W + b), H'_i = H_i + g([H_i, sum_j E'_ij]); returns (H', E'). Collective.
 
@@ -163,7 +167,7 @@ def update_edges(
     return UpdateEdges.apply(A, (f, g), H_nF, E_EF, W, b_C, *f.parameters(), *g.parameters())
 
 
-def local_graph(A, H_mF: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+def local_graph(A: AtLayer, H_mF: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """Return (x_tF, edge_index_2E, edge_attr), what a convolution of PyG takes. Collective.
 
     x has own rows, then ghost rows. edge_index[0] is the column j (the source) of each nonzero, edge_index[1] its row i,
@@ -175,7 +179,7 @@ def local_graph(A, H_mF: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torc
     return fetch(A, H_mF).tensor, A.edge_index, A.edge_attr
 
 
-def _source(A, word: str, V) -> tuple[torch.Tensor, torch.Tensor | None, bool]:
+def _source(A: AtLayer, word: str, V: Source) -> tuple[torch.Tensor, torch.Tensor | None, bool]:
     """Return V as a tensor, its ghost rows where they are cached, and whether it has the rows of all columns."""
     if isinstance(V, ColumnRows):
         return tensor_of(A, V), None, True
@@ -184,19 +188,19 @@ def _source(A, word: str, V) -> tuple[torch.Tensor, torch.Tensor | None, bool]:
     return V, ghosts_gF, False
 
 
-def _ghosts(A, word: str, V) -> torch.Tensor | None:
-    if V.is_sparse:
+def _ghosts(A: AtLayer, word: str, V: Source) -> torch.Tensor | None:
+    if not torch.is_tensor(V):
         raise UsageError(f"A.{word} reads dense rows, but X is sparse: give it H @ W")
     check_is_held(V)
-    return cached_ghosts(A, V)
+    return cast("torch.Tensor | None", cached_ghosts(A, V))  # of a tensor a tensor
 
 
-def _check_rows(name: str, U: torch.Tensor, A) -> None:
+def _check_rows(name: str, U: torch.Tensor, A: AtLayer) -> None:
     if U.ndim != 2 or len(U) != A.m:
         raise ShapeError(f"{name} has shape {tuple(U.shape)}; expected ({A.m}, F), one row per own node")
 
 
-def _check_values(name: str, M: torch.Tensor, A) -> None:
+def _check_values(name: str, M: torch.Tensor, A: AtLayer) -> None:
     """Raise ShapeError unless M is (E, F), and UsageError in 1.5D where weights acted on it."""
     if M.ndim != 2 or len(M) != A.n_edges:
         raise ShapeError(

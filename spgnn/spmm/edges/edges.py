@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from ..exchange.column_rows import gradient_of, over_rows, over_table, stored
 from ..kernels.backend import kernels_on
 from ..kernels.buffers import sum_dtype
 from ..kernels.csr import LocalCSR
+from ..operator.facts import AtLayer
 from .maximum import merged
 
 
@@ -30,7 +32,7 @@ class OnEdges(torch.autograd.Function):
     gives_whole_gradients = True
 
     @staticmethod
-    def forward(ctx, A, U_nC, V, ghosts_gC, is_table: bool, add_EC):
+    def forward(ctx: Any, A: AtLayer, U_nC, V, ghosts_gC, is_table: bool, add_EC):
         T, kernels = sum_dtype(A.dtype), kernels_on(A.device)
         C = (V if U_nC is None else U_nC).shape[1]
         S_EC = A.pool.empty(A.n_edges, C, dtype=T)
@@ -43,7 +45,7 @@ class OnEdges(torch.autograd.Function):
 
     @staticmethod
     @first_order
-    def backward(ctx, dS_EC):
+    def backward(ctx: Any, dS_EC):
         A, (_, needs_U, needs_V, _, _, needs_add) = ctx.A, ctx.needs_input_grad
         dS_EC, dU, dV = dS_EC.contiguous(), None, None
         if needs_V:
@@ -57,16 +59,17 @@ class RowSums(torch.autograd.Function):
     """Z_i = sum_j M_ij, or their mean, 0 for an empty row; dM_ij = dZ_i, or dZ_i divided by the nonzeros of row i."""
 
     @staticmethod
-    def forward(ctx, A, M_EF, is_mean: bool):
+    def forward(ctx: Any, A: AtLayer, M_EF, is_mean: bool):
         Z_nF = A.combine(weighted(A, M_EF.detach().to(sum_dtype(A.dtype)).contiguous()))
-        ctx.A, ctx.count_n1 = A, _lengths(A) if is_mean else None
+        ctx.A, ctx.count_n1 = A, None
         if is_mean:
-            Z_nF /= ctx.count_n1
+            ctx.count_n1 = count_n1 = _lengths(A)
+            Z_nF /= count_n1
         return Z_nF.to(A.out_dtype)
 
     @staticmethod
     @first_order
-    def backward(ctx, G_nF):
+    def backward(ctx: Any, G_nF):
         A, G_nF = ctx.A, G_nF.to(sum_dtype(ctx.A.dtype))
         return None, _at_rows(A, G_nF if ctx.count_n1 is None else G_nF / ctx.count_n1), None
 
@@ -78,7 +81,7 @@ class Largest(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, A, M_EF, sign: int):
+    def forward(ctx: Any, A: AtLayer, M_EF, sign: int):
         T, kernels = sum_dtype(A.dtype), kernels_on(A.device)
         M_EF = M_EF.detach().to(T).contiguous()
         M_EF = M_EF if sign > 0 else -M_EF
@@ -94,7 +97,7 @@ class Largest(torch.autograd.Function):
 
     @staticmethod
     @first_order
-    def backward(ctx, G_nF):
+    def backward(ctx: Any, G_nF):
         A, T = ctx.A, sum_dtype(ctx.A.dtype)
         G_nF, start = G_nF.to(T).contiguous(), 0
         dM_EF = A.pool.empty(A.n_edges, G_nF.shape[1], dtype=T)
@@ -111,7 +114,7 @@ class Deviation(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, A, M_EF):
+    def forward(ctx: Any, A: AtLayer, M_EF):
         M_EF = M_EF.detach().to(sum_dtype(A.dtype)).contiguous()
         count_n1 = _lengths(A)
         mean_nF = A.combine(weighted(A, M_EF)).div_(count_n1)
@@ -125,7 +128,7 @@ class Deviation(torch.autograd.Function):
 
     @staticmethod
     @first_order
-    def backward(ctx, G_nF):
+    def backward(ctx: Any, G_nF):
         A, (M_EF, mean_nF, Z_nF, count_n1) = ctx.A, ctx.saved_tensors
         share_nF = torch.where(Z_nF == 0, 0.0, G_nF.to(Z_nF.dtype) / (Z_nF * count_n1))
         return None, _at_rows(A, -mean_nF, M_EF).mul_(_at_rows(A, share_nF))
@@ -137,7 +140,7 @@ class Dots(torch.autograd.Function):
     gives_whole_gradients = True
 
     @staticmethod
-    def forward(ctx, A, U_nKD, V, ghosts_gKD, is_table: bool, K: int):
+    def forward(ctx: Any, A: AtLayer, U_nKD, V, ghosts_gKD, is_table: bool, K: int):
         U_nKD = U_nKD.detach().to(sum_dtype(A.dtype)).contiguous()
         S_EK, parts = A.pool.empty(A.n_edges, K, dtype=U_nKD.dtype), []
         for (block, V_cKD), (_, S_bK) in zip(_over(A, V, ghosts_gKD, is_table), _parts(A, S_EK)):
@@ -149,7 +152,7 @@ class Dots(torch.autograd.Function):
 
     @staticmethod
     @first_order
-    def backward(ctx, dS_EK):
+    def backward(ctx: Any, dS_EK):
         A, (U_nKD, *V) = ctx.A, ctx.saved_tensors
         dS_EK, dU, dV = dS_EK.contiguous(), None, None
         if ctx.needs_input_grad[2]:
@@ -163,7 +166,7 @@ class RowSoftmax(torch.autograd.Function):
     """alpha_ij = exp(e_ij - L_i); de_ij = alpha_ij (dalpha_ij - D_i), D_i = sum_j alpha_ij dalpha_ij."""
 
     @staticmethod
-    def forward(ctx, A, e_EK):
+    def forward(ctx: Any, A: AtLayer, e_EK):
         kernels, T = kernels_on(A.device), sum_dtype(A.dtype)
         e_EK = e_EK.detach().to(T).contiguous()
         K = e_EK.shape[1]
@@ -182,7 +185,7 @@ class RowSoftmax(torch.autograd.Function):
 
     @staticmethod
     @first_order
-    def backward(ctx, dalpha_EK):
+    def backward(ctx: Any, dalpha_EK):
         A, (alpha_EK,) = ctx.A, ctx.saved_tensors
         dalpha_EK, de_EK = dalpha_EK.contiguous(), A.pool.empty(*alpha_EK.shape, dtype=alpha_EK.dtype)
         D_nK = A.combine(_row_dots(A, alpha_EK, dalpha_EK), place=A.backward)
@@ -197,7 +200,7 @@ class WeightedSum(torch.autograd.Function):
     """Z_i = sum_j S_ij V_j; dS_ij = <G_i, V_j>, dV_j = sum_i S_ij G_i. V as in OnEdges."""
 
     @staticmethod
-    def forward(ctx, A, S_EK, V, ghosts_gKD, is_table: bool):
+    def forward(ctx: Any, A: AtLayer, S_EK, V, ghosts_gKD, is_table: bool):
         S_EK = S_EK.detach().to(sum_dtype(A.dtype)).contiguous()
         Z_nKD, parts = A.pool.empty(A.n, V.shape[1], dtype=S_EK.dtype), []
         for (block, V_cKD), (_, S_bK) in zip(_over(A, V, ghosts_gKD, is_table), _parts(A, S_EK)):
@@ -209,7 +212,7 @@ class WeightedSum(torch.autograd.Function):
 
     @staticmethod
     @first_order
-    def backward(ctx, G_nKD):
+    def backward(ctx: Any, G_nKD):
         A, (S_EK, *V) = ctx.A, ctx.saved_tensors
         G_nKD, dS_EK, dV = G_nKD.to(S_EK.dtype).contiguous(), None, None
         if ctx.needs_input_grad[2]:
@@ -221,7 +224,7 @@ class WeightedSum(torch.autograd.Function):
         return None, dS_EK, dV, None, None
 
 
-def weighted(A, S_EK: torch.Tensor, V: Sequence[torch.Tensor] = ()) -> torch.Tensor:
+def weighted(A: AtLayer, S_EK: torch.Tensor, V: Sequence[torch.Tensor] = ()) -> torch.Tensor:
     """Return sum_j S_ij V_j over this rank's nonzeros, (n, K D), or sum_j S_ij without V, the rows of each block."""
     Z_nKD = A.pool.empty(A.n, V[0].shape[1] if V else S_EK.shape[1], dtype=S_EK.dtype)
     for (block, S_bK), V_cKD in zip_longest(_parts(A, S_EK), V):
@@ -229,7 +232,7 @@ def weighted(A, S_EK: torch.Tensor, V: Sequence[torch.Tensor] = ()) -> torch.Ten
     return Z_nKD
 
 
-def to_columns(A, S_EK: torch.Tensor, U_nKD: torch.Tensor | None, is_table: bool) -> torch.Tensor:
+def to_columns(A: AtLayer, S_EK: torch.Tensor, U_nKD: torch.Tensor | None, is_table: bool) -> torch.Tensor:
     """Return sum_i S_ij U_i of each column, or sum_i S_ij, at the owners of the columns; is_table: (t, K D). Collective."""
     parts, width = list(_parts(A, S_EK)), (S_EK if U_nKD is None else U_nKD).shape[1]
 
@@ -244,7 +247,7 @@ def to_columns(A, S_EK: torch.Tensor, U_nKD: torch.Tensor | None, is_table: bool
     return gradient_of(A, rows_of, is_table)
 
 
-def _at_rows(A, U_nF: torch.Tensor, add_EF: torch.Tensor | None = None) -> torch.Tensor:
+def _at_rows(A: AtLayer, U_nF: torch.Tensor, add_EF: torch.Tensor | None = None) -> torch.Tensor:
     """Return U_i + add_ij for each nonzero, (E, F)."""
     S_EF, U_nF = A.pool.empty(A.n_edges, U_nF.shape[1], dtype=U_nF.dtype), U_nF.contiguous()
     for (block, S_bF), (_, add_bF) in zip(_parts(A, S_EF), _parts(A, add_EF)):
@@ -252,7 +255,7 @@ def _at_rows(A, U_nF: torch.Tensor, add_EF: torch.Tensor | None = None) -> torch
     return S_EF
 
 
-def _row_dots(A, S_EF: torch.Tensor, T_EF: torch.Tensor) -> torch.Tensor:
+def _row_dots(A: AtLayer, S_EF: torch.Tensor, T_EF: torch.Tensor) -> torch.Tensor:
     """Return sum_j S_ij T_ij over this rank's nonzeros, (n, F)."""
     out_nF = A.pool.empty(A.n, S_EF.shape[1], dtype=S_EF.dtype)
     for (block, S_bF), (_, T_bF) in zip(_parts(A, S_EF), _parts(A, T_EF)):
@@ -271,14 +274,14 @@ def _by_place(A: LocalCSR) -> SimpleNamespace:
     return SimpleNamespace(indptr=A.indptr, indices=places_E, threads=A.threads, transposed=transposed)
 
 
-def _lengths(A) -> torch.Tensor:
+def _lengths(A: AtLayer) -> torch.Tensor:
     """Return the number of nonzeros of each row, 1 for an empty row, (n, 1). Collective in 1.5D."""
-    count_n = sum(np.diff(block.A.indptr) for block in A.column_blocks)
+    count_n = np.sum([np.diff(block.A.indptr) for block in A.column_blocks], axis=0)
     count_n1 = torch.as_tensor(count_n[:, None], device=A.device).to(sum_dtype(A.dtype))
     return A.combine(count_n1).clamp_(min=1)
 
 
-def _over(A, V, ghosts_gC, is_table: bool) -> Iterator:
+def _over(A: AtLayer, V, ghosts_gC, is_table: bool) -> Iterator:
     """Yield (block, rows of V), None where V is None. Collective where ghost rows are fetched."""
     if V is None:
         yield from ((block, None) for block in A.column_blocks)
@@ -288,7 +291,7 @@ def _over(A, V, ghosts_gC, is_table: bool) -> Iterator:
         yield from over_rows(A, stored(A, V), ghosts_gC)
 
 
-def _parts(A, values_EK: torch.Tensor | None) -> Iterator:
+def _parts(A: AtLayer, values_EK: torch.Tensor | None) -> Iterator:
     """Yield (block, values of its nonzeros), None where they are None."""
     start = 0
     for block in A.column_blocks:
@@ -296,7 +299,7 @@ def _parts(A, values_EK: torch.Tensor | None) -> Iterator:
         start += block.A.nnz
 
 
-def _merged(A, top_nK, sum_nK) -> tuple[torch.Tensor, torch.Tensor]:
+def _merged(A: AtLayer, top_nK, sum_nK) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the largest score and the sum of exp(score - largest) over the process row. Collective."""
     K = top_nK.shape[1]
     packed = A.pool.empty(A.n, 2 * K, dtype=top_nK.dtype)

@@ -6,6 +6,8 @@ Shapes: n rows out, m own rows in, t own and ghost columns, F columns.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -13,13 +15,14 @@ from ..chains.backward import first_order, own
 from ..exchange.column_rows import gradient_of, over_table, stored
 from ..kernels.backend import kernels_on
 from ..kernels.buffers import sum_dtype
+from ..operator.facts import AtLayer
 
 
 class Maximum(torch.autograd.Function):
     """Z = max_j H_j, or max(0, max_j H_j) with relu; dH_j = sum of the G_i whose largest entry is that of j, above 0 with relu."""
 
     @staticmethod
-    def forward(ctx, A, H, is_table: bool, relu: bool):
+    def forward(ctx: Any, A: AtLayer, H, is_table: bool, relu: bool):
         H, kernels, blocks = stored(A, H), kernels_on(A.device), A.column_blocks
         is_short = len(blocks) == 1 and A.row_sum is None and blocks[0].A.has_short_rows
         Z_nF = A.pool.empty(A.n, H.shape[1], dtype=A.dtype)
@@ -35,7 +38,7 @@ class Maximum(torch.autograd.Function):
 
     @staticmethod
     @first_order
-    def backward(ctx, G_nF):
+    def backward(ctx: Any, G_nF):
         A, blocks, T = ctx.A, ctx.A.column_blocks, sum_dtype(ctx.A.dtype)
         G_nF = G_nF.to(T).contiguous()
 
@@ -51,17 +54,19 @@ class Maximum(torch.autograd.Function):
         return None, own(gradient_of(A, rows_of, ctx.is_table)), None, None
 
 
-def merged(A, Z_nF: torch.Tensor, arg_nF: torch.Tensor, ids_t: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+def merged(
+    A: AtLayer, Z_nF: torch.Tensor, arg_nF: torch.Tensor, ids_t: np.ndarray
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the maximum over all columns and, on the rank that has it, where it is, -1 on the others. Collective.
 
     Args: ids_t  original ids of the columns at the places that arg names.
     Values and ids travel as float64, in which both are exact.
     """
     F, is_any = Z_nF.shape[1], arg_nF >= 0
-    ids_t = torch.as_tensor(ids_t, dtype=torch.float64, device=A.device)
+    id_t = torch.as_tensor(ids_t, dtype=torch.float64, device=A.device)
     packed = A.pool.empty(len(Z_nF), 2 * F, dtype=torch.float64)
     packed[:, :F] = torch.where(is_any, Z_nF.double(), -torch.inf)
-    packed[:, F:] = torch.where(is_any, ids_t[arg_nF.clamp(min=0).long()] if len(ids_t) else 0.0, torch.inf)
+    packed[:, F:] = torch.where(is_any, id_t[arg_nF.clamp(min=0).long()] if len(id_t) else 0.0, torch.inf)
     own_ids = packed[:, F:].clone()
 
     def add(parts) -> None:

@@ -7,45 +7,42 @@ from __future__ import annotations
 
 import torch
 
-from ..chains.dropout import drop_rows, dropped_of
-from ..operator.features import SparseRows
-from ..operator.fixed_input import is_released
+from ..chains.dropout import drop_rows
+from ..operator.facts import AtLayer, SpMM
+from ..operator.features import AnyRows, SparseRows
+from ..operator.fixed_input import FixedRows, fixed_rows, is_released
 
 
-def reads_fixed_input(A, H) -> bool:
-    """Return whether H is the fixed input of A, or that under dropout: then its ghost rows are at hand."""
+def reads_fixed_input(A: SpMM, H: AnyRows) -> bool:
+    """Return whether H is the fixed input of A, or X under dropout: then its ghost rows are cached."""
     return _source(A, H) is not None
 
 
-def cached_ghosts(A, H) -> torch.Tensor | SparseRows | None:
+def cached_ghosts(A: SpMM, H: AnyRows) -> AnyRows | None:
     """Return the ghost rows of H (g, F) where H is the fixed input X, or X under dropout; else None.
 
     Those of X are fetched once; a mask is a hash of original ids, so the reader drops rows by itself. Collective at first.
     """
-    source = _source(A, H)
-    if source is None:
+    rows = _source(A, H)
+    if rows is None or A.fixed_input is None:
         return None
     ghosts_gF = A.fixed_input.ghosts(A)
-    if source is H or not ghosts_gF.shape[0]:
+    if not rows.is_dropped or not ghosts_gF.shape[0]:
         return ghosts_gF
-    dropped, ids_g = dropped_of(H), A.column_blocks[-1].ids_c
-    if ghosts_gF.is_sparse:
-        return ghosts_gF.dropout(dropped.rate, dropped.key, ids_g)
-    return drop_rows(A, ghosts_gF, ids_g, dropped.rate, dropped.key)
+    ids_g = A.column_blocks[-1].ids_c
+    if isinstance(ghosts_gF, SparseRows):
+        return ghosts_gF.dropout(rows.rate, rows.key, ids_g)
+    return drop_rows(A, ghosts_gF, ids_g, rows.rate, rows.key)
 
 
-def times_fixed_input(A, H) -> torch.Tensor:
+def times_fixed_input(A: AtLayer, H: torch.Tensor) -> torch.Tensor:
     """Return A H where a dense H reads_fixed_input, outside of autograd: H has no gradient. Collective at first."""
     H_mF = H if H.dtype == A.dtype else A.pool.copy(H, A.dtype)
     return A.apply(H_mF, ghosts_gF=cached_ghosts(A, H))
 
 
-def _source(A, H):
-    fixed = A.fixed_input
-    if fixed is None:
+def _source(A: SpMM, H: AnyRows) -> FixedRows | None:
+    rows = fixed_rows(A, H)
+    if rows is None or (torch.is_tensor(rows.X) and (is_released(rows.X) or rows.X.requires_grad)):
         return None
-    dropped = dropped_of(H)
-    X = H if dropped is None else dropped.X
-    if X is not fixed.X or (torch.is_tensor(X) and (is_released(X) or X.requires_grad)):
-        return None
-    return X
+    return rows

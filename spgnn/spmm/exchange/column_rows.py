@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -14,6 +15,7 @@ from ...errors import UsageError
 from ..chains.backward import first_order
 from ..kernels.backend import kernels_of
 from ..kernels.buffers import sum_dtype
+from ..operator.facts import AtLayer
 from ..operator.features import DenseRows, SparseRows, gemm
 from .ghosts import rounded
 
@@ -43,7 +45,7 @@ class Linear(torch.autograd.Function):
     gives_whole_gradients = True
 
     @staticmethod
-    def forward(ctx, A, H_mF, ghosts_gF, W_FC, bias_C):
+    def forward(ctx: Any, A: AtLayer, H_mF, ghosts_gF, W_FC, bias_C):
         H_mF = H_mF if H_mF.is_sparse else stored(A, H_mF)
         is_whole = len(A.column_blocks) == 1  # the product itself is the table
         X_tC = None if is_whole else A.pool.empty(A.m + A.column_blocks[1].A.shape[1], W_FC.shape[1], dtype=A.dtype)
@@ -61,7 +63,7 @@ class Linear(torch.autograd.Function):
 
     @staticmethod
     @first_order
-    def backward(ctx, G_tC):
+    def backward(ctx: Any, G_tC):
         A, (W_FC, *parts) = ctx.A, ctx.saved_tensors
         parts = ctx.sparse or parts
         G_tC, blocks = stored(A, G_tC.contiguous()), A.column_blocks
@@ -90,7 +92,7 @@ class Linear(torch.autograd.Function):
         return None, dH_mF, None, dW_FC, db_C
 
 
-def refuse_weights(A, T: torch.Tensor) -> None:
+def refuse_weights(A: AtLayer, T: torch.Tensor) -> None:
     """Raise UsageError in 1.5D where weights acted on rows T of columns, or on values of edges.
 
     A rank of a process row has some of the columns, and of such weights a part of the gradient; those that act before
@@ -113,16 +115,16 @@ def refuse_weights(A, T: torch.Tensor) -> None:
         nodes += [before for before, _ in node.next_functions if before is not None]
 
 
-def _left(A, rows_cF: torch.Tensor | SparseRows) -> DenseRows | SparseRows:
+def _left(A: AtLayer, rows_cF: torch.Tensor | SparseRows) -> DenseRows | SparseRows:
     return rows_cF if rows_cF.is_sparse else DenseRows(rows_cF, A)
 
 
-def is_multiplied(A, block) -> bool:
+def is_multiplied(A: AtLayer, block) -> bool:
     """Return whether this rank multiplies with a block of columns: of a process row one does with the own columns."""
     return block.is_ghost or A.holds_own
 
 
-def over_rows(A, H_mF, ghosts_gF: torch.Tensor | SparseRows | None) -> Iterator:
+def over_rows(A: AtLayer, H_mF, ghosts_gF: torch.Tensor | SparseRows | None) -> Iterator:
     """Yield (block, rows) for own and ghost columns, with ghost rows that are at hand or are fetched. Collective."""
     if ghosts_gF is None:
         yield from A.over_columns(H_mF)
@@ -130,7 +132,7 @@ def over_rows(A, H_mF, ghosts_gF: torch.Tensor | SparseRows | None) -> Iterator:
         yield from zip(A.column_blocks, (H_mF, ghosts_gF))
 
 
-def over_table(A, X: torch.Tensor, is_table: bool) -> Iterator:
+def over_table(A: AtLayer, X: torch.Tensor, is_table: bool) -> Iterator:
     """Yield (block, rows of X) for own and ghost columns; is_table: X (t, F) has both. Collective where it has not."""
     if is_table:
         yield from ((block, X[block.of_table]) for block in A.column_blocks)
@@ -138,7 +140,7 @@ def over_table(A, X: torch.Tensor, is_table: bool) -> Iterator:
         yield from A.over_columns(X)
 
 
-def gradient_of(A, rows_of: Callable[[bool], torch.Tensor], is_table: bool) -> torch.Tensor:
+def gradient_of(A: AtLayer, rows_of: Callable[[bool], torch.Tensor], is_table: bool) -> torch.Tensor:
     """Return the gradient of what over_table goes through, of the gradients of its parts: rows_of(is_ghost)."""
     if is_table and len(A.column_blocks) == 1:
         return rounded(A.pool, rows_of(False), A.dtype)
@@ -147,7 +149,7 @@ def gradient_of(A, rows_of: Callable[[bool], torch.Tensor], is_table: bool) -> t
     return A.add_columns(rows_of, A.dtype)
 
 
-def table_of(A, H_mF: torch.Tensor) -> torch.Tensor:
+def table_of(A: AtLayer, H_mF: torch.Tensor) -> torch.Tensor:
     """Return (m + g, F): the own rows of H, then its ghost rows. Collective."""
     table = A.pool.empty(sum(b.A.shape[1] for b in A.column_blocks), H_mF.shape[1], dtype=H_mF.dtype)
     for block, rows_cF in A.over_columns(H_mF):
@@ -155,7 +157,7 @@ def table_of(A, H_mF: torch.Tensor) -> torch.Tensor:
     return table
 
 
-def of_table(A, G_tF: torch.Tensor) -> torch.Tensor:
+def of_table(A: AtLayer, G_tF: torch.Tensor) -> torch.Tensor:
     """Return (m, F): G's own rows, with its ghost rows added at their owners; the adjoint of table_of. Collective."""
 
     def rows_of(is_ghost: bool) -> torch.Tensor:
@@ -164,14 +166,14 @@ def of_table(A, G_tF: torch.Tensor) -> torch.Tensor:
     return A.add_columns(rows_of, G_tF.dtype)
 
 
-def share_gradient(A, dW: torch.Tensor) -> torch.Tensor:
+def share_gradient(A: AtLayer, dW: torch.Tensor) -> torch.Tensor:
     """Return the sum over the process row of gradients of weights, made of the columns of each rank, in place. Collective."""
     if A.row_sum is not None:
         A.row_sum.comm.all_reduce(dW)
     return dW
 
 
-def tensor_of(A, X: torch.Tensor | ColumnRows) -> torch.Tensor:
+def tensor_of(A: AtLayer, X: torch.Tensor | ColumnRows) -> torch.Tensor:
     """Return the rows as a tensor. Raises: see refuse_weights."""
     if not isinstance(X, ColumnRows):
         return X
@@ -179,7 +181,7 @@ def tensor_of(A, X: torch.Tensor | ColumnRows) -> torch.Tensor:
     return X.tensor
 
 
-def stored(A, H: torch.Tensor) -> torch.Tensor:
+def stored(A: AtLayer, H: torch.Tensor) -> torch.Tensor:
     """Return H without its gradient, contiguous, in the type that A works in."""
     H = H.detach()
     return H.contiguous() if H.dtype == A.dtype else A.pool.copy(H, A.dtype)

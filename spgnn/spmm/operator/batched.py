@@ -6,8 +6,8 @@ Shapes: B snapshots, n rows out, m own rows in, g ghost rows, F columns of a sna
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from ...errors import UsageError
 from ...graph.edge_attr import nonzeros_of
 from ..exchange.ghosts import ColumnBlock
 from ..kernels.csr import LocalCSR
+from .facts import SpMM, computed, made_once
 from .place import OUTSIDE, Place
 from .protocol import Operator
 
@@ -32,23 +33,22 @@ class Batched(Operator):
     Raises: UsageError in 1.5D, where a process row shares the columns of A.
     """
 
-    def __init__(self, A, B: int):
+    def __init__(self, A: SpMM, B: int):
         if A.row_sum is not None:
             raise UsageError("snapshots need all nonzeros of a row on its rank: use replication = 1")
         self.inner, self.B, self.n, self.m, self._norms = A, B, A.n * B, A.m * B, {}
 
     name, dtype, device, order, pool, threads, ops, sent_so_far = (
-        property(attrgetter(f"inner.{fact}")) for fact in "name dtype device order pool threads ops sent_so_far".split()
+        computed(attrgetter(f"inner.{fact}")) for fact in "name dtype device order pool threads ops sent_so_far".split()
     )
-    node_n = cached_property(lambda self: _ids(self.inner.node_n, self.B))
-    column_ids = cached_property(lambda self: np.concatenate([block.ids_c for block in self.column_blocks]))
+    node_n = made_once(lambda self: _ids(self.inner.node_n, self.B))
 
-    @cached_property
+    @made_once
     def column_blocks(self) -> tuple[ColumnBlock, ...]:
         """The blocks of A kron I_B; products with A itself do not need them."""
         return tuple(_block(block, self.B) for block in self.inner.column_blocks)
 
-    @cached_property
+    @made_once
     def edge_attr(self) -> torch.Tensor | None:
         """The attributes of the graph's edges, (E B, F_e), the same in all snapshots."""
         attr_EF = self.inner.edge_attr
@@ -82,7 +82,7 @@ class Batched(Operator):
         """Return (A kron I)' G, (m B, F). Collective."""
         return self.inner.adjoint(_wide(G_nF, self.B), place).reshape(self.m, G_nF.shape[1])
 
-    def over_columns(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, torch.Tensor]]:
+    def over_columns(self, H_mF: Any, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, Any]]:
         """Yield (block, rows of H) for own columns, while ghost rows travel, then for ghost columns. Collective."""
         for block, (_, rows) in zip(self.column_blocks, self.inner.over_columns(_wide(H_mF, self.B), place)):
             yield block, rows.reshape(block.A.shape[1], H_mF.shape[1])
@@ -104,7 +104,7 @@ class Batched(Operator):
         """Make what backward needs before buffers fill the memory."""
         self.inner.prepare_adjoint()
 
-    @cached_property
+    @made_once
     def _edges(self) -> tuple[torch.Tensor, torch.Tensor]:
         """For each nonzero of A kron I its nonzero of A and its snapshot, (E B,) both."""
         blocks = self.inner.column_blocks

@@ -6,26 +6,29 @@ Shapes: N nodes, n rows out, m own rows in (n = m but for pruned layers), g ghos
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 
+from ...config.names import SENDS_SUMS, Norm
 from ...cost.pairs import IN_FLIGHT
 from ...cost.schedule import keeps_sparse
 from ...partition.cover import Covers
 from ..exchange.context import Layout
 from ..exchange.exchange_plan import ExchangePlan
-from ..exchange.ghosts import PulledRows, check_rows, rounded
+from ..exchange.ghosts import ColumnBlock, check_rows, rounded
+from ..exchange.row_sum import adding
 from ..exchange.stages import Blocks, Stage, make_stages
 from ..kernels.backend import kernels_on
 from ..kernels.buffers import sum_dtype
 from ..kernels.csr import LocalCSR
-from .features import SparseRows
+from .facts import computed, made_once
+from .features import AnyRows, SparseRows
 from .place import OUTSIDE, Place
 from .protocol import Operator
 from .timing import GHOST, OWN, spmm_flops
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     from .norms import Norms
 
 
-class DistSpMM(PulledRows, Operator):
+class DistSpMM(Operator):
     """Own rows of A in two blocks, A_oo (n, m) and A_og (n, g), and the stages that fetch the ghost rows A_og reads.
 
     A_oo H is computed while stages are in flight. Without stages and row_sum the product is local. A need not be symmetric.
@@ -46,8 +49,9 @@ class DistSpMM(PulledRows, Operator):
 
     def __init__(self, blocks: Blocks, base: ExchangePlan | None, stages: list[Stage], layout: Layout, name: str):
         self.name, self.plan, self.stages, self.layout = name, base, stages, layout
+        self._ghost_plan: ExchangePlan | None = None
         self.comm, self.pool, self.dtype, self.threads = layout.comm, layout.pool, layout.dtype, layout.threads
-        self.row_sum, self.device = layout.row_sum, layout.pool.device
+        self.row_sum = layout.row_sum
         self.A_oo = LocalCSR(blocks.A_oo, self.dtype, self.threads)
         # Held for pruning and set-up, in the arrays of the products where these are the same.
         A_og = blocks.A_og.astype(self.A_oo.numpy_dtype, copy=False)
@@ -59,18 +63,40 @@ class DistSpMM(PulledRows, Operator):
         self.selected: np.ndarray | None = None  # rows of H that are rows of A H; None: all
 
     # What does the products and exchanges, and the order of chains: see Layout.
-    ops, order = (property(attrgetter(f"layout.{name}")) for name in ("ops", "order"))
+    ops, order, device = (computed(attrgetter(f"layout.{name}")) for name in ("ops", "order", "pool.device"))
+    sent_so_far: int = computed(lambda self: int(self.comm.traffic.sent_bytes().sum()))
 
     @property
-    def sent_so_far(self) -> int:
-        """Bytes that this rank sent, as counted by its traffic."""
-        return int(self.comm.traffic.sent_bytes().sum())
+    def ghost_plan(self) -> ExchangePlan | None:
+        """The plan that fetches the ghosts as they are, whatever the scheme; None on one rank. Collective at first."""
+        if self._ghost_plan is None and self.layout.column.size > 1:
+            if self.plan is None:  # pruned rows
+                self.plan = ExchangePlan(self.layout.column, self.blocks.index, self.pool, self.threads)
+            self._ghost_plan = self.plan.under(self.layout)
+        return self._ghost_plan
 
-    def with_norm(self, how: str | None) -> DistSpMM:
+    @made_once
+    def column_blocks(self) -> tuple[ColumnBlock, ...]:
+        """The own columns of A, and its ghost columns where it has any."""
+        own = ColumnBlock(self.A_oo, self.node_n)
+        if not self.g:
+            return (own,)
+        is_whole = len(self.stages) == 1 and self.layout.scheme not in SENDS_SUMS
+        A = self.stages[0].A if is_whole else LocalCSR(self.blocks.A_og, self.dtype, self.threads)
+        return own, ColumnBlock(A, np.ascontiguousarray(self.blocks.index.ghost_g), True, self.m)
+
+    # Whether this rank multiplies with its own columns: in 1.5D one rank of a process row does.
+    holds_own = computed(lambda self: self.row_sum is None or self.row_sum.comm.rank == self.row_sum.holder)
+    # The original ids of the rows of A H, (n,).
+    out_ids: np.ndarray = computed(lambda self: self.node_n if self.selected is None else self.node_n[self.selected])
+
+    def with_norm(self, how: Norm | None) -> DistSpMM:
         """Return the operator of another normalisation of the same graph; None: this one. Collective at first."""
         if how is None or how == self.name:
             return self
-        A = super().with_norm(how) if self.norms is None else self.norms.get(how)
+        if self.norms is None:
+            return super().with_norm(how)
+        A = self.norms.get(how)
         A.fixed_input = self.fixed_input
         return A
 
@@ -157,6 +183,72 @@ class DistSpMM(PulledRows, Operator):
         with self.ops.span(phase, spmm_flops(A, X_mF)):
             return A.apply(X_mF, out_nF, **options)
 
+    def _sparse_ghosts(self, plan: ExchangePlan, X: SparseRows) -> SparseRows:
+        X_gF = plan.pull_csr(X.csr.to_scipy())
+        X_gF.sort_indices()
+        return SparseRows(X_gF, self.pool, X.dtype, self.threads)
+
+    def over_columns(self, H_mF: AnyRows, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, Any]]:
+        """Yield (block, rows of H) for the own columns, while the ghost rows travel, then for the ghost columns. Collective."""
+        check_rows(H_mF, self.m, self.comm.rank)
+        own, *ghosts = self.column_blocks
+        with self.layout.counted(place):
+            plan, flight, rows_gF = self.ghost_plan, None, None
+            if isinstance(H_mF, SparseRows):
+                rows_gF = None if plan is None else self._sparse_ghosts(plan, H_mF)
+            elif plan is not None:
+                flight = plan.start_pull(H_mF)
+            yield own, H_mF
+            rows_gF = rows_gF if flight is None else flight.finish()
+            for block in ghosts:
+                yield block, rows_gF
+
+    def add_columns(
+        self, rows_of: Callable[[bool], torch.Tensor], dtype: torch.dtype, place: Place = OUTSIDE
+    ) -> torch.Tensor:
+        """Return (m, F) in a dtype: the gradients of own rows, with those of ghost rows added at their owners. Collective.
+
+        The adjoint of over_columns. Those of ghosts are computed first, and travel while the own ones are. 1.5D: own
+        columns are multiplied on one rank of a process row, whose sum all ranks of the row get.
+        Args: rows_of  (is_ghost) -> (g, F), or (m, F) of the type of sums, which is added to.
+        """
+        with self.layout.counted(place):
+            plan, flight = self.ghost_plan, None
+            if plan is not None:
+                flight = plan.start_push(rounded(self.pool, rows_of(True), dtype))
+            out_mF = rows_of(False)
+            if plan is not None and flight is not None:
+                plan.add(flight.finish(), out_mF)
+        out_mF = rounded(self.pool, out_mF, dtype)
+        if self.row_sum is None:
+            return out_mF
+        with self.layout.counted(place, " sum"):
+            return self.row_sum.share(out_mF)
+
+    def combine(self, Z_nF: torch.Tensor, add: Callable | None = None, place: Place = OUTSIDE) -> torch.Tensor:
+        """Return the partial results Z of a process row as one, in place; see RowSum.combined. In 1D: Z. Collective."""
+        if self.row_sum is None:
+            return Z_nF
+        with self.layout.counted(place, " sum"):
+            return self.row_sum.total(Z_nF) if add is None else self.row_sum.combined(Z_nF, add)
+
+    def _apply_here(self, H_mF, ghosts_gF, bias_F, relu: bool, dtype, place: Place, add_nF) -> torch.Tensor:
+        """Return relu(A H + add + bias), (n, F), from own and ghost rows of H. Collective in 1.5D alone, by the sum over the process row."""
+        own, *ghosts = self.column_blocks
+        dtype, wide = dtype or self.dtype, sum_dtype(self.dtype)
+        begin = {} if add_nF is None or not self.holds_own else {"add_nF": add_nF}
+        end = {"bias_F": bias_F, "relu": relu} if self.row_sum is None else {}
+        is_whole = not ghosts and self.row_sum is None
+        Z_nF = self.pool.empty(self.n, H_mF.shape[1], dtype=dtype if is_whole else wide)
+        with self.ops.span(OWN, spmm_flops(own.A, H_mF)):
+            own.A.apply(H_mF, Z_nF, **begin, **({} if ghosts else end))
+        for block in ghosts:  # one block
+            with self.ops.span(GHOST, spmm_flops(block.A, ghosts_gF)):
+                block.A.apply(ghosts_gF, Z_nF, accumulate=True, **end)
+        if self.row_sum is not None:
+            Z_nF = self.combine(Z_nF, adding(bias_F, relu), place)
+        return rounded(self.pool, Z_nF, dtype)
+
     def _apply_sparse(self, X: SparseRows, place: Place) -> SparseRows:
         """Return A X as sparse rows; see stays_sparse. Collective."""
         X_oF = X.csr.to_scipy()
@@ -171,18 +263,18 @@ class DistSpMM(PulledRows, Operator):
         AX.sort_indices()
         return SparseRows(AX, self.pool, X.dtype, self.threads)
 
-    def stays_sparse(self, X: SparseRows, place: Place = OUTSIDE) -> bool:
-        """Return whether A X has few enough nonzeros to be cached. Collective."""
-        # nnz(A X) <= sum over j of (nonzeros of column j of A) nnz(X_j); ranks must decide alike.
+    def stays_sparse(self, S: SparseRows, place: Place = OUTSIDE) -> bool:
+        """Return whether A S has few enough nonzeros to be cached. Collective."""
+        # nnz(A S) <= sum over j of (nonzeros of column j of A) nnz(X_j); ranks must decide alike.
         counts_m1 = np.bincount(self.blocks.A_oo.indices, minlength=self.m).astype(np.float64)[:, None]
         if self.plan is not None:
             counts_g1 = np.bincount(self.blocks.A_og.indices, minlength=self.g).astype(np.float64)[:, None]
             with self.layout.counted(place):
                 counts_m1 = self.plan.push_add(torch.from_numpy(counts_g1), torch.from_numpy(counts_m1)).numpy()
-        lengths_m = np.diff(X.csr.indptr)
-        # Of a process row one rank counts X; each counts its blocks of A.
+        lengths_m = np.diff(S.csr.indptr)
+        # Of a process row one rank counts S; each counts its blocks of A.
         copies = 1 if self.row_sum is None else self.row_sum.comm.size
-        sizes = np.array([counts_m1.ravel() @ lengths_m, X.csr.nnz / copies, self.nnz])
+        sizes = np.array([counts_m1.ravel() @ lengths_m, S.csr.nnz / copies, self.nnz])
         self.comm.all_reduce(sizes)
         return keeps_sparse(*sizes)
 

@@ -11,7 +11,7 @@ import torch
 
 from ...errors import InputError, ShapeError
 from ..kernels import _kernels
-from ..kernels.buffers import BufferPool, array_of
+from ..kernels.buffers import Pool, array_of
 from ..kernels.csr import LocalCSR
 from .features import SparseRows
 
@@ -26,8 +26,8 @@ class FeatureRows:
     """
 
     def __init__(self, X_NF: np.ndarray | sp.csr_array, dtype: torch.dtype = torch.float32, threads: int = 0):
-        self.is_sparse, self.dtype, self.threads = sp.issparse(X_NF), dtype, threads
-        values = X_NF.data if self.is_sparse else X_NF
+        self.is_sparse, self.dtype, self.threads = not isinstance(X_NF, np.ndarray), dtype, threads
+        values = X_NF if isinstance(X_NF, np.ndarray) else X_NF.data
         if values.dtype not in (np.float32, np.float64) or X_NF.ndim != 2:
             raise ShapeError(
                 f"X has shape {X_NF.shape} and type {values.dtype}; expected (N, F) of float32 or float64: X.astype('float32')"
@@ -38,7 +38,7 @@ class FeatureRows:
             raise ShapeError("the rows of X are not stored one after another: use numpy.ascontiguousarray(X)")
         self.X, self.shape = sp.csr_array(X_NF) if self.is_sparse else X_NF, X_NF.shape
 
-    def take(self, node_m: np.ndarray, pool: BufferPool) -> torch.Tensor | SparseRows:
+    def take(self, node_m: np.ndarray, pool: Pool) -> torch.Tensor | SparseRows:
         """Return X[node_m], (m, F), in memory of a pool; ids may repeat, no other row is read.
 
         Raises: InputError for an id that is no node.
@@ -54,7 +54,7 @@ class FeatureRows:
         _kernels.take_rows(self.X, node_m, array_of(rows_mF), self.threads)
         return rows_mF if stored == self.dtype else pool.copy(rows_mF, self.dtype)
 
-    def _sparse(self, S: sp.csr_array, pool: BufferPool) -> SparseRows:
+    def _sparse(self, S: sp.csr_array, pool: Pool) -> SparseRows:
         S.sort_indices()
         values = S.data.astype(np.float64 if self.dtype == torch.float64 else np.float32, copy=False)
         arrays = (S.indptr.astype(np.int64, copy=False), S.indices, values)

@@ -14,7 +14,7 @@ import torch
 from ...errors import ShapeError
 from ..chains.backward import first_order
 from ..kernels.backend import kernels_of, kernels_on
-from ..kernels.buffers import BufferPool, sum_dtype
+from ..kernels.buffers import Pool, sum_dtype
 from ..kernels.csr import LocalCSR
 from .timing import GEMM
 
@@ -51,7 +51,7 @@ class Gradients(NamedTuple):
 
     rows: torch.Tensor | None
     weights: torch.Tensor | None
-    bias: torch.Tensor
+    bias: torch.Tensor | None
 
 
 class DenseRows:
@@ -92,7 +92,9 @@ class DenseRows:
 
     def transposed_times(self, G_nC) -> torch.Tensor:
         """Return S' G (F, C), the gradient of W."""
-        return self.gradients(G_nC).weights
+        dW = self.gradients(G_nC).weights
+        assert dW is not None
+        return dW
 
     def gradients(
         self, G_nC, W_FC=None, needs_W: bool = True, through=(None, None), add_to=None, is_spent: bool = False
@@ -119,9 +121,7 @@ class SparseRows:
 
     is_sparse, ndim = True, 2
 
-    def __init__(
-        self, S: sp.csr_array | LocalCSR, pool: BufferPool, dtype: torch.dtype = torch.float32, threads: int = 0
-    ):
+    def __init__(self, S: sp.csr_array | LocalCSR, pool: Pool, dtype: torch.dtype = torch.float32, threads: int = 0):
         self.csr = S if isinstance(S, LocalCSR) else LocalCSR(S, dtype, threads)
         self.pool = pool
 

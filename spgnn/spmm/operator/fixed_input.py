@@ -5,12 +5,30 @@ Shapes: n own rows, F features.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
+from torch.utils.weak import WeakIdKeyDictionary
 
 from ...errors import UsageError
-from .features import DenseRows, SparseRows
+from ..kernels.buffers import Pool
+from .facts import Key, SpMM
+from .features import AnyRows, DenseRows, SparseRows
 from .place import Place
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FixedRows:
+    """The fixed input X, as it is, or under dropout of a rate by a key: then ghost rows of X give ghost rows of these."""
+
+    X: AnyRows
+    rate: float = 0.0
+    key: Key = 0
+
+    @property
+    def is_dropped(self) -> bool:
+        return self.rate > 0
 
 
 class FixedInput:
@@ -22,18 +40,31 @@ class FixedInput:
     setup_bytes  that this rank sent to make them, and to fetch ghost rows of X.
 
     Args: has_products  False: ghost rows of X alone are cached.
+    X, and what A.drop(X) returned, are known by the objects: of a copy, or of H + 0, cached products are not used.
     """
 
-    def __init__(self, X: torch.Tensor | SparseRows, has_products: bool = True):
+    def __init__(self, X: AnyRows, has_products: bool = True):
         if torch.is_tensor(X) and X.is_inference():
             raise UsageError("X was made in torch.inference_mode(); distribute the graph outside of it")
         self.X, self.has_products, self.is_freed = X, has_products, False
-        self.products: dict[str, torch.Tensor | SparseRows | None] = {}
+        self.products: dict[str, AnyRows | None] = {}
         self.setup_bytes = 0
-        self._ghosts_gF: torch.Tensor | SparseRows | None = None
-        self._version = X._version if torch.is_tensor(X) else 0
+        self._ghosts_gF: AnyRows | None = None
+        self._version = _version(X)
+        self._dropped = WeakIdKeyDictionary()  # rows -> (FixedRows, version)
 
-    def make(self, A, power: int = 1) -> None:
+    def note_dropped(self, H: AnyRows, rate: float, key: Key) -> None:
+        """Remember that H is X under dropout, while there is such an object and it is not written."""
+        self._dropped[H] = FixedRows(self.X, rate, key), _version(H)
+
+    def rows(self, H: AnyRows) -> FixedRows | None:
+        """Return what H is of X, None where it is something else."""
+        if H is self.X:
+            return FixedRows(self.X)
+        rows, version = self._dropped.get(H, (None, 0))
+        return rows if rows is not None and _version(H) == version else None
+
+    def make(self, A: SpMM, power: int = 1) -> None:
         """Compute A^power X, unless it is cached: it is used wherever A meets X, and backward needs no exchange.
 
         Lower powers are taken where they are cached; those that are not are not cached either. Collective.
@@ -45,13 +76,13 @@ class FixedInput:
         H = self.products[product_key(A, lower[-1])] if lower else self.X
         with torch.inference_mode(False), torch.no_grad():  # later steps differentiate products with it
             for _ in range(lower[-1] if lower else 0, power):
-                is_made = H is not None and (torch.is_tensor(H) or A.stays_sparse(H, place))
-                H = A.apply(H, place=place) if is_made else None
+                if H is not None:
+                    H = A.apply(H, place=place) if torch.is_tensor(H) or A.stays_sparse(H, place) else None
         self.products[product_key(A, power)] = H
         self.setup_bytes += A.sent_so_far - sent
         A.pool.trim()  # of buffers as wide as X, which no epoch may need
 
-    def ghosts(self, A) -> torch.Tensor | SparseRows:
+    def ghosts(self, A: SpMM) -> AnyRows:
         """Return the ghost rows of X, (g, F), fetched at the first call. Collective."""
         if self._ghosts_gF is None:
             check_is_held(self.X)
@@ -62,7 +93,7 @@ class FixedInput:
             A.pool.trim()
         return self._ghosts_gF
 
-    def product(self, A, H, power: int = 1) -> DenseRows | SparseRows | None:
+    def product(self, A: SpMM, H: AnyRows, power: int = 1) -> DenseRows | SparseRows | None:
         """Return A^power H, cached, where H is X; else None. Collective where it is not cached yet.
 
         Raises: UsageError where X changed in place or requires a gradient: A X does not reflect that.
@@ -78,21 +109,31 @@ class FixedInput:
         AX = self.products[product_key(A, power)]
         return DenseRows(AX, A) if torch.is_tensor(AX) else AX
 
-    def release(self, pool) -> None:
+    def release(self, pool: Pool) -> None:
         """Free the memory of a dense X once A X is cached. Later reads through A raise; direct reads see NaN."""
         self.is_freed = True  # a captured step cannot ask the device whether X is a NaN
+        assert torch.is_tensor(self.X)
         self.X.data = self.X.new_full((), float("nan")).expand(self.X.shape)
         pool.trim()
 
 
-def _ghost_rows(A, X):
+def _ghost_rows(A: SpMM, X: AnyRows) -> AnyRows:
     found = [rows for block, rows in A.over_columns(X, place=Place(1, "setup")) if block.is_ghost]
     if found:
         return found[0]
     return A.pool.empty(0, X.shape[1], dtype=X.dtype) if torch.is_tensor(X) else X.rows(np.zeros(0, np.int64))
 
 
-def product_key(A, power: int = 1) -> str:
+def _version(H: AnyRows) -> int:
+    return H._version if torch.is_tensor(H) else 0  # sparse rows do not change
+
+
+def fixed_rows(A: SpMM, H: AnyRows) -> FixedRows | None:
+    """Return what H is of the fixed input of A, None where it is something else."""
+    return None if A.fixed_input is None else A.fixed_input.rows(H)
+
+
+def product_key(A: SpMM, power: int = 1) -> str:
     """Return the key of A^power X among the products of a FixedInput."""
     return A.name if power == 1 else f"{A.name}^{power}"
 
@@ -103,19 +144,19 @@ def of_key(key: str) -> tuple[str, int]:
     return name, int(power or 1)
 
 
-def cached_product(A, H, power: int = 1) -> DenseRows | SparseRows | None:
+def cached_product(A: SpMM, H: AnyRows, power: int = 1) -> DenseRows | SparseRows | None:
     """Return the cached A^power H where H is the fixed input of A, else None."""
     return None if A.fixed_input is None else A.fixed_input.product(A, H, power)
 
 
-def is_released(H) -> bool:
+def is_released(H: AnyRows) -> bool:
     """Return whether H is an X whose memory was freed: one stored NaN, whatever its shape."""
     if not torch.is_tensor(H) or any(H.stride()) or H.untyped_storage().nbytes() != H.element_size():
         return False
     return H.ndim > 0 and bool(H.as_strided((), ()).isnan())
 
 
-def check_is_held(H) -> None:
+def check_is_held(H: AnyRows) -> None:
     """Raise UsageError where H is an X that was released, or a sparse tensor of torch."""
     if torch.is_tensor(H) and H.layout != torch.strided:
         raise UsageError(f"H is a tensor of layout {H.layout}; expected dense rows: H.to_dense()")

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,9 +25,10 @@ from ...samplers import Csr, NormedBlock, Subgraph
 from ..chains.dropout import Key
 from ..exchange.ghosts import ColumnBlock
 from ..kernels.backend import kernels_on
-from ..kernels.buffers import BufferPool
+from ..kernels.buffers import Pool
 from ..kernels.csr import LocalCSR
-from .features import SparseRows
+from .facts import computed, made_once
+from .features import AnyRows, SparseRows
 from .place import OUTSIDE, Place
 from .protocol import Operator
 from .timing import OWN, Operations, spmm_flops
@@ -51,7 +53,7 @@ class Block:
     operators: Mapping[Norm, NormedBlock] | None
     default: Norm
     label: str
-    pool: BufferPool
+    pool: Pool
     dtype: torch.dtype
     threads: int
     ops: Operations
@@ -92,14 +94,14 @@ class SubgraphSpMM(Operator):
         self.n, self.m = block.shape
 
     node_n, pool, dtype, threads, ops, selected = (
-        property(attrgetter(f"block.{name}")) for name in ("node_m", "pool", "dtype", "threads", "ops", "selected")
+        computed(attrgetter(f"block.{name}")) for name in ("node_m", "pool", "dtype", "threads", "ops", "selected")
     )
-    device = property(attrgetter("block.pool.device"))
+    device = computed(attrgetter("block.pool.device"))
     A = property(lambda self: self.block.csr(self.name), doc="The block as a LocalCSR.")
-    work = property(lambda self: (self.block.shape, self.A.nnz), doc="(n, m) and nonzeros: what products take.")
+    work = computed(lambda self: (self.block.shape, self.A.nnz))  # (n, m) and nonzeros: what products take
 
     selects_first = True
-    edge_attr = cached_property(lambda self: _refuse_attributes(self.block.label))
+    edge_attr = made_once(lambda self: _refuse_attributes(self.block.label))
 
     def with_norm(self, how: Norm | None) -> SubgraphSpMM:
         """Return the operator of another normalisation of the same block. Raises: UsageError where there is none."""
@@ -111,7 +113,7 @@ class SubgraphSpMM(Operator):
         kernels.prepare(self.A)
         kernels.prepare(self.A.transposed())
 
-    def select(self, H):
+    def select(self, H: Any) -> Any:
         """Return the rows of H that correspond to the rows of A H: the first n."""
         if self.n == self.m:
             return H
@@ -140,7 +142,7 @@ class SubgraphSpMM(Operator):
         with self.ops.span(OWN, spmm_flops(self.A, G_nF)):
             return self.A.transposed().apply(G_nF, out_mF)
 
-    def over_columns(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, torch.Tensor]]:
+    def over_columns(self, H_mF: AnyRows, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, Any]]:
         """Yield (block, H)."""
         self.check_rows(H_mF, self.m)
         yield self.column_blocks[0], H_mF
@@ -156,7 +158,7 @@ class SubgraphSpMM(Operator):
         uses_m = np.bincount(self.A.indices, minlength=self.m)
         return keeps_sparse(int(uses_m @ np.diff(S.csr.indptr)), S.csr.nnz, self.A.nnz)
 
-    def check_rows(self, H, rows: int) -> None:
+    def check_rows(self, H: AnyRows, rows: int) -> None:
         """Raise ShapeError unless H has so many rows."""
         if H.ndim != 2 or H.shape[0] != rows:
             hint = "" if self.n == self.m else f"; a layer that multiplies several times cannot use a block: {INDUCED}"
@@ -177,7 +179,7 @@ class SubgraphOperators(SubgraphSpMM):
     def __init__(
         self,
         subgraph: Subgraph,
-        pool: BufferPool,
+        pool: Pool,
         dtype: torch.dtype = torch.float32,
         threads: int = 0,
         operator: Norm = "gcn",

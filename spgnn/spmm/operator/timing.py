@@ -5,7 +5,7 @@ Shapes: F columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
@@ -49,7 +49,7 @@ class TimedOperations(Operations):
         self.recorder, self.traffic, self.settle = recorder, traffic, settle
 
     @contextmanager
-    def span(self, phase: str, flops: int = 0) -> Iterator[None]:
+    def span(self, phase: str, flops: int = 0) -> Generator[None]:
         with self.recorder.span(phase, self.traffic.open_label(), flops=flops):
             yield
             if self.settle is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,7 +18,7 @@ from ...cost.schedule import Way, chain_way
 from ...errors import ShapeError, UsageError, check_integer
 from ..chains.autograd import Matmul
 from ..chains.chains import apply_chain, check_bias, dense, own_chain, powers
-from ..chains.dropout import Key, check_rate, dropout, dropped_of, nth_key
+from ..chains.dropout import Key, check_rate, dropout, nth_key
 from ..chains.end import NO_END, end
 from ..edges import edge_words
 from ..edges.attention import Attend, Attend2, attended, check_heads, scores_of
@@ -26,9 +26,15 @@ from ..edges.maximum import Maximum
 from ..exchange.cached_ghosts import cached_ghosts, reads_fixed_input, times_fixed_input
 from ..exchange.column_rows import ColumnRows, Linear, tensor_of
 from ..kernels.buffers import sum_dtype
-from .features import check_factors
-from .fixed_input import cached_product, check_is_held
+from .facts import computed
+from .features import AnyRows, DenseRows, check_factors
+from .fixed_input import cached_product, check_is_held, fixed_rows
 from .place import Place
+
+if TYPE_CHECKING:
+    from .facts import AtLayer as Facts
+else:
+    Facts = object  # an attribute that is not found here is the operator's
 
 # Where the primitives of an operator are counted, unless the caller names a place.
 PLACES = {
@@ -42,7 +48,7 @@ PLACES = {
 
 
 @dataclass(frozen=True, eq=False)
-class LayerView:
+class LayerView(Facts):
     """An operator in one layer of a model. H is a tensor (m, F); in the first layer it may be SparseRows.
 
     Calls that return rows, or values of edges, are differentiable; those on edges are functions of edge_words. Collective:
@@ -67,7 +73,7 @@ class LayerView:
     root: Any = None
     key: Key | None = None
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         if name == "operator":  # not set yet, as in copy
             raise AttributeError(name)
         found = getattr(self.operator, name)
@@ -98,67 +104,97 @@ class LayerView:
         """
         return (self.root or self.operator).at(layer, is_last, operator, key)
 
-    def with_norm(self, how: Norm | None):
+    def with_norm(self, how: Norm | None) -> Any:
         """Return the operator of another normalisation of the same graph; None: this one. Collective at first."""
         return (self.root or self.operator).with_norm(how)
 
-    def __matmul__(self, H):
+    def __matmul__(self, H: AnyRows) -> torch.Tensor:
         """Return A H on own rows."""
         return self.power(H, 1)
 
-    def power(self, H, j: int):
+    def power(self, H: AnyRows, j: int) -> Any:
         """Return A^j H, j >= 1; A^j X is cached where X is the fixed input."""
         check_integer("j", j, 1)
         cached = cached_product(self, H, j)
         if cached is not None:
-            return cached if cached.is_sparse else self.pool.copy(cached.tensor)  # the caller may write into it
+            return (
+                self.pool.copy(cached.tensor) if isinstance(cached, DenseRows) else cached
+            )  # the caller may write into it
         check_is_held(H)
-        if not H.is_sparse and self.out_dtype == self.dtype and reads_fixed_input(self, H):  # X under dropout
+        if torch.is_tensor(H) and self.out_dtype == self.dtype and reads_fixed_input(self, H):  # X under dropout
             H, j = times_fixed_input(self, H), j - 1
         for _ in range(j):
             H = self.apply(H) if H.is_sparse else Matmul.apply(self, H)
         return H
 
-    def is_cached(self, H, power: int = 1) -> bool:
+    def is_cached(self, H: AnyRows, power: int = 1) -> bool:
         """Return whether A^power H is cached: it is made now where H is X and may be cached. Collective at first."""
         return cached_product(self, H, power) is not None
 
-    def chain(self, H, W_FC, bias_C=None, relu: bool = False, add=None, power: int = 1, V_FC=None) -> torch.Tensor:
+    def chain(
+        self,
+        H: AnyRows,
+        W_FC: torch.Tensor,
+        bias_C: torch.Tensor | None = None,
+        relu: bool = False,
+        add: torch.Tensor | None = None,
+        power: int = 1,
+        V_FC: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         """Return relu(A^power H W + H V + add + b), (n, C), the cheaper product first; add (n, C) has a gradient, too."""
         return apply_chain(self, H, W_FC, bias_C, relu, add, power, V_FC)
 
-    def dense(self, H, W_FC, bias_C=None, relu: bool = False, add=None) -> torch.Tensor:
+    def dense(
+        self,
+        H: AnyRows,
+        W_FC: torch.Tensor,
+        bias_C: torch.Tensor | None = None,
+        relu: bool = False,
+        add: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         """Return relu(H W + add + b) of the rows of H, which need not be all; add has the shape of H W."""
         return dense(self, H, W_FC, bias_C, relu, add)
 
-    def own_chain(self, H, W_FC, own, bias_C=None, relu: bool = False) -> torch.Tensor:
+    def own_chain(
+        self,
+        H: AnyRows,
+        W_FC: torch.Tensor,
+        own: float | torch.Tensor,
+        bias_C: torch.Tensor | None = None,
+        relu: bool = False,
+    ) -> torch.Tensor:
         """Return relu((own I + A) H W + b), (n, C), the cheaper product first; own is a number or a parameter."""
         return own_chain(self, H, W_FC, own, bias_C, relu)
 
-    def powers(self, H, W: Sequence[torch.Tensor], exponents: Sequence[int], combine: str = "cat") -> torch.Tensor:
+    def powers(
+        self, H: AnyRows, W: Sequence[torch.Tensor], exponents: Sequence[int], combine: str = "cat"
+    ) -> torch.Tensor:
         """Return A^j H W_j for each exponent j, ascending: side by side, or their sum (combine = sum)."""
         return powers(self, H, W, exponents, combine)
 
-    def way(self, H, f_out: int, f_in: int | None = None, power: int = 1) -> Way:
+    def way(self, H: AnyRows, f_out: int, f_in: int | None = None, power: int = 1) -> Way:
         """Return how a chain A^power H W is made, and why: the one place where that is decided. Collective at first.
 
         Args: f_in  width of what travels where A H comes first, f_out otherwise; None: that of H.
         """
-        is_cached = self.is_cached(H, power)
+        is_cached, rows = self.is_cached(H, power), fixed_rows(self, H)
         reads_ghosts = not is_cached and reads_fixed_input(self, H)
-        has_gradient = not H.is_sparse and H.requires_grad
+        is_other = self.layer == 1 and self.fixed_input is not None and rows is None
+        has_gradient = torch.is_tensor(H) and H.requires_grad
         return chain_way(
             (f_in or H.shape[1], f_out),
-            "product" if is_cached else "ghosts" if reads_ghosts else "",
+            "product" if is_cached else "ghosts" if reads_ghosts else "other" if is_other else "",
             is_sparse=H.is_sparse,
-            is_dropped=dropped_of(H) is not None,
+            is_dropped=rows is not None and rows.is_dropped,
             is_hidden=has_gradient if self.layer is None and not H.is_sparse else self.layer != 1,
             has_gradient=has_gradient,
             work=self.work,
             is_asked=self.order == "spmm_first",
         )
 
-    def linear(self, H, W_FC, bias_C=None, relu: bool = False) -> torch.Tensor | ColumnRows:
+    def linear(
+        self, H: AnyRows, W_FC: torch.Tensor, bias_C: torch.Tensor | None = None, relu: bool = False
+    ) -> torch.Tensor | ColumnRows:
         """Return relu(H W + b) for attend, attend2 and maximum.
 
         Own rows; or ColumnRows, of own and ghost columns, where H is narrower than H W and travels, or where its ghost
@@ -174,7 +210,7 @@ class LayerView:
         return self.dense(H, W_FC, bias_C, relu)
 
     def attend(
-        self, X, left_DK: torch.Tensor, right_DK: torch.Tensor, slope: float = 0.2, rate: float = 0.0, draw: int = 1,
+        self, X: torch.Tensor | ColumnRows, left_DK: torch.Tensor, right_DK: torch.Tensor, slope: float = 0.2, rate: float = 0.0, draw: int = 1,
         end: tuple[torch.Tensor | None, str] = NO_END,
     ) -> torch.Tensor:  # fmt: skip
         """Return Z_i = sum_j alpha_ij x_j for each of K heads, (n, K D), alpha the softmax of e over the nonzeros of row i.
@@ -190,8 +226,8 @@ class LayerView:
         return attended(self, Attend, rows, scores_of(self, X, slope, rate, draw), end)
 
     def attend2(
-        self, left_mKD: torch.Tensor, right, a_DK: torch.Tensor, slope: float = 0.2, rate: float = 0.0, draw: int = 1,
-        end: tuple[torch.Tensor | None, str] = NO_END,
+        self, left_mKD: torch.Tensor, right: torch.Tensor | ColumnRows, a_DK: torch.Tensor, slope: float = 0.2,
+        rate: float = 0.0, draw: int = 1, end: tuple[torch.Tensor | None, str] = NO_END,
     ) -> torch.Tensor:  # fmt: skip
         """Return Z_i = sum_j alpha_ij right_j, as attend with e_ij = a lrelu(left_i + right_j); right as X of attend."""
         check_heads(right, a_DK)
@@ -202,7 +238,7 @@ class LayerView:
         scores = scores_of(self, right, slope, rate, draw)
         return attended(self, Attend2, (left_mKD, tensor_of(self, right), a_DK), scores, end)
 
-    def maximum(self, H, relu: bool = False) -> torch.Tensor:
+    def maximum(self, H: torch.Tensor | ColumnRows, relu: bool = False) -> torch.Tensor:
         """Return max_j H_j over the nonzeros of row i, for each column, (n, F); 0 for an empty row; H as X of attend.
 
         Of equal entries the one of the smallest original id gets the gradient. relu: of relu(H), which is not stored.
@@ -210,13 +246,14 @@ class LayerView:
         check_heads(H)
         return Maximum.apply(self, tensor_of(self, H), isinstance(H, ColumnRows), relu)
 
-    edges, fetch, local_graph = edge_words.edges, edge_words.fetch, edge_words.local_graph
+    edges = computed(edge_words.edges)
+    fetch, local_graph = edge_words.fetch, edge_words.local_graph
     map_edges, update_edges = edge_words.map_edges, edge_words.update_edges
     rows, cols, on_edges, dot = edge_words.rows, edge_words.cols, edge_words.on_edges, edge_words.dot
     sum, mean, std, softmax = edge_words.sum_, edge_words.mean, edge_words.std, edge_words.softmax
     max, min = edge_words.max_, edge_words.min_
 
-    def drop(self, H, rate: float, draw: int = 1):
+    def drop(self, H: AnyRows, rate: float, draw: int = 1) -> Any:
         """Return H with entries zeroed with probability `rate`, the rest / (1 - rate), in the training passes of a Stack.
 
         The mask is a hash of seed, epoch, layer, draw, original node id and column: the same on any ranks.
@@ -233,7 +270,7 @@ class LayerView:
             )
         return nth_key(self.key, draw)
 
-    def select(self, H):
+    def select(self, H: Any) -> Any:
         """Return the rows of H that correspond to the rows of A H: all, unless rows are pruned."""
         check_is_held(H)
         return self.operator.select(H)

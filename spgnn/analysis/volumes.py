@@ -130,7 +130,11 @@ def _run(pairs: LayerCounts, model: torch.nn.Module | FixedModel, how: dict, tra
 
 def _report(pairs: LayerCounts, run: DryRun | None, evaluations: int) -> VolumeReport:
     """Return the report of a training step and of evaluations."""
-    made = () if run is None else (*run.of_pass("forward", "backward"), *run.of_pass("evaluate") * evaluations)
+    made = (
+        ()
+        if run is None
+        else (*run.passes("forward", "backward").exchanges, *run.passes("evaluate").exchanges * evaluations)
+    )
     sent = tuple(exchange for product in made for exchange in pairs.exchanges(product))
     part, graph, work = pairs.partition, pairs.graph, pairs.counts()
     exchanges, total_P = [exchange.to_dict() for exchange in sent], work.total_P
@@ -147,7 +151,7 @@ def _report(pairs: LayerCounts, run: DryRun | None, evaluations: int) -> VolumeR
 def _layer(pairs: LayerCounts, layer: DryRun, exchanges: list[dict]) -> LayerVolume:
     counted = pairs.counts(layer.number if pairs.steps else 0)
     own = [e for e in exchanges if e["layer"] == layer.number]
-    f_in, f_out = (None, None) if layer.chain is None else layer.chain.shape
+    f_in, f_out = layer.shape
     products = sum(product.width for product in layer.multiplied) * int(counted.nnz_kk.sum())
     return LayerVolume(
         layer=layer.number, f_in=f_in, f_out=f_out, order=layer.order, is_kept=layer.is_cached, width=layer.width,

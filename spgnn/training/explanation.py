@@ -82,7 +82,7 @@ def explanation_of(trainer: Trainer) -> Explanation:
 
 
 def _explained(trainer: Trainer, layer: DryRun) -> dict:
-    A, dgraph, chain = trainer.steps.rows.layer(layer.number), trainer.dgraph, layer.chain
+    A, dgraph = trainer.steps.rows.layer(layer.number), trainer.dgraph
     rows_out = A.n if A.selected is None else len(A.selected)
     sent, crossing = {"forward": 0, "backward": 0}, []
     for product in layer.exchanges:
@@ -102,7 +102,7 @@ def _explained(trainer: Trainer, layer: DryRun) -> dict:
     dgraph.comm.all_reduce(sums)
     names = ("rows", "rows_sent", "bytes_forward", "bytes_backward", "multiply_adds", "bytes_between_hosts")
     names = names[: len(own) - (not A.layout.grid.is_tiered)]
-    f_in, f_out = (None, None) if chain is None else chain.shape
+    f_in, f_out = layer.shape
     product = "(A X) W, A X kept" if layer.is_cached else ORDERS[layer.order]
     head = {"layer": layer.number, "f_in": f_in, "f_out": f_out, "order": layer.order, "product": product}
     why = layer.why + _not_kept(trainer.steps.rows.operators[0], layer)

@@ -78,7 +78,7 @@ def test_a_first_layer_reads_its_cached_ghosts_under_dropout(comm, name, kind):
         comm.traffic.reset()
         trainer.step(1)
         run = trainer.steps.rows.step_run
-        later = [p for p in run.of_pass("forward", "backward") if p.kind != "sum"]
+        later = [p for p in run.passes("forward", "backward").exchanges if p.kind != "sum"]
         assert bool(later) == (model().layers[0].hops > 1)
         rows = [comm.traffic.sent_bytes(label=f"layer 1 {way}").sum() for way in ("forward", "backward")]
         sums = [comm.traffic.sent_bytes(label=f"layer 1 {way} sum").sum() for way in ("forward", "backward")]

@@ -86,7 +86,7 @@ def widths(model, **options):
     """Layer, pass and width of the products of a step that are not cached."""
     dgraph = distribute(random_graph(n=60), SelfCommunicator(), **options)
     run = Trainer(model, dgraph, TrainConfig(prune="never", split="given")).steps.rows.run
-    return [(p.layer, p.pass_name[0], p.width) for p in run.of_pass("forward", "backward")]
+    return [(p.layer, p.pass_name[0], p.width) for p in run.passes("forward", "backward").exchanges]
 
 
 def test_a_family_sends_the_rows_that_its_equation_needs():

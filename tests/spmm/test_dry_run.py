@@ -19,8 +19,7 @@ from spgnn.graph import Graph
 from spgnn.layers import GCN, Stack
 from spgnn.spmm.dry.dry import DryRunError, dry_run
 from spgnn.spmm.dry.dry_operator import Setting, setting_of
-from spgnn.spmm.dry.heap import torch_bytes
-from spgnn.spmm.dry.recording import Recording
+from spgnn.spmm.dry.recording import Recording, torch_bytes
 from spgnn.spmm.operator.dist_spmm import DistSpMM
 from spgnn.training.trainer import Trainer
 
@@ -99,7 +98,7 @@ def test_its_products_are_those_of_a_step_and_an_evaluation_in_their_order(name,
     with products_made() as made:
         trainer.step(1)
         trainer.logits()
-    assert [(p.layer, p.pass_name, p.width) for p in found.of_pass("forward", "backward", "evaluate")] == made
+    assert [(p.layer, p.pass_name, p.width) for p in found.passes("forward", "backward", "evaluate").exchanges] == made
 
 
 @pytest.mark.parametrize("name, options", SPARSE_CASES, ids=str)
@@ -112,14 +111,14 @@ def test_the_gradient_of_x_has_a_product(dtype):
     dgraph = distribute(random_graph(n=60), SelfCommunicator(), keep=False, dtype=dtype)
     dgraph.X.requires_grad_()
     found = dry_run(gcns((6, 9, 3)), setting_of(dgraph.A, dgraph.X))
-    assert found.of_pass("backward")[-1].layer == 1
+    assert found.passes("backward").exchanges[-1].layer == 1
     dgraph.X.requires_grad_(False)
     assert found.products != dry_run(gcns((6, 9, 3)), setting_of(dgraph.A, dgraph.X)).products
 
 
 def test_set_up_makes_the_product_that_is_cached():
     found = dry_run(gcns((6, 9, 3)), PLAIN)
-    assert [(p.pass_name, p.layer, p.width) for p in found.of_pass("setup")] == [("setup", 1, 6)]
+    assert [(p.pass_name, p.layer, p.width) for p in found.passes("setup").exchanges] == [("setup", 1, 6)]
     first, second = found.layers
     assert first.is_cached and first.why.startswith("A X is fixed") and first.chain.shape == (6, 9)
     assert [(p.pass_name, p.width, p.order) for p in second.exchanges] == [
@@ -256,7 +255,7 @@ def test_the_model_stays_as_it_is():
     before = {name: value.clone() for name, value in model.state_dict().items()}
     random = torch.get_rng_state()
     found = dry_run(model, PLAIN)
-    assert [p.width for p in found.of_pass("forward")] == [3]
+    assert [p.width for p in found.passes("forward").exchanges] == [3]
     assert [(p.kind, p.order) for p in found.products if p.pass_name == "forward"][0] == ("cached ghosts", "spmm_first")
     assert model.is_trained and model.training and len(model.layers[1]._forward_pre_hooks) == 1
     assert all(p.grad is None and p.device.type == "cpu" for p in model.parameters())

@@ -101,7 +101,7 @@ def test_a_layer_of_pulled_rows_has_the_dense_gradients_and_predicted_bytes(comm
     torch.nn.functional.cross_entropy(Z[rows], torch.from_numpy(graph.y[rows])).backward()
     for ours, dense in zip(trainer.model.parameters(), model.parameters()):
         assert relative(ours.grad.numpy(), dense.grad.numpy()) <= 1e-10
-    A, products = dgraph.A, dry_run(make(), setting_of(dgraph.A, dgraph.X)).of_pass("forward", "backward")
+    A, products = dgraph.A, dry_run(make(), setting_of(dgraph.A, dgraph.X)).passes("forward", "backward").exchanges
     assert [(p.kind, p.width) for p in products] == [("ghosts", 4), ("ghosts", 3), ("ghosts", 3), ("ghosts", 4)]
     sent = comm.traffic.sent_bytes("all_to_all").sum()
     assert sent == sum(sent_bytes(A, p.width, p.pass_name, p.kind) for p in products)

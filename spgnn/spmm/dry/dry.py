@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import torch
@@ -19,8 +19,7 @@ from ..chains.loss import binary_cross_entropy, cross_entropy
 from ..kernels.buffers import sum_dtype
 from ..operator.fixed_input import of_key
 from .dry_operator import Setting, inputs_of
-from .heap import META, HeapBlock, amount, pool_bytes, torch_bytes
-from .recording import Product, Recording
+from .recording import META, HeapBlock, Product, Recording, amount, pool_bytes, torch_bytes
 
 STEP = ("forward", "backward")
 
@@ -48,7 +47,7 @@ class DryRun:
     reads_input: bool
     cached: tuple[tuple[str, int], ...] = ()
 
-    def on(self, counts: Mapping[str, int]) -> DryRun:
+    def on(self, counts: dict[str, int]) -> DryRun:
         """Return the same with other numbers of rows and nonzeros."""
         return replace(self, setting=replace(self.setting, counts=counts))
 
@@ -82,10 +81,6 @@ class DryRun:
         """The products that need an exchange."""
         return tuple(product for product in self.made if product.is_sent)
 
-    def of_pass(self, *names: str) -> tuple[Product, ...]:
-        """Return the products of passes that need an exchange, in their order."""
-        return self.passes(*names).exchanges
-
     @property
     def multiplied(self) -> tuple[Product, ...]:
         """The products in which nonzeros of A are multiplied."""
@@ -116,14 +111,14 @@ class DryRun:
         return forward[0] if len(forward) == 1 and forward[0].order else None
 
     @property
+    def shape(self) -> tuple[int | None, int | None]:
+        """(f_in, f_out) of a layer that is one chain A H W, else None for both."""
+        return (self.chain and self.chain.shape) or (None, None)
+
+    @property
     def is_cached(self) -> bool:
         """Whether all its products with A are cached."""
         return bool(self.products) and all(product.is_cached for product in self.products)
-
-    @property
-    def has_backward(self) -> bool:
-        """Whether its backward multiplies with A."""
-        return bool(self.of_pass("backward"))
 
     @property
     def width(self) -> int | None:

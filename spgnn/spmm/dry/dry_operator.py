@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
 from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -19,16 +20,20 @@ from ...cost.schedule import row_bytes
 from ...errors import UsageError
 from ..edges.edge_table import edge_features_of
 from ..exchange.ghosts import ColumnBlock, check_rows, rounded
-from ..kernels.buffers import sum_dtype
+from ..kernels.buffers import BufferPool, sum_dtype
+from ..kernels.csr import LocalCSR
 from ..operator.dist_spmm import DistSpMM
 from ..operator.features import SparseRows
 from ..operator.fixed_input import FixedInput, of_key
 from ..operator.place import OUTSIDE, Place
 from ..operator.protocol import Operator
+from ..operator.pruning import PrunedSpMM
 from ..operator.timing import Operations
 from ..operator.view import LayerView, current_pass
-from .heap import META
-from .recording import Recording
+from .recording import META, Recording
+
+if TYPE_CHECKING:
+    from ..exchange.row_sum import RowSum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,22 +76,24 @@ class Setting:
     counts: dict[str, int] = field(default_factory=dict, compare=False)
 
 
-def setting_of(A: DistSpMM, X: torch.Tensor | SparseRows, step=None, n_train: int | None = None) -> Setting:
+def setting_of(
+    A: DistSpMM, X: torch.Tensor | SparseRows, step: PrunedSpMM | None = None, n_train: int | None = None
+) -> Setting:
     """Return the setting of this rank.
 
     Args: step     PrunedSpMM of a training step, where rows are pruned.
           n_train  rows of a multi-label loss.
     """
-    is_sparse, counts, powers = X.is_sparse, {"n": A.n} | exchanged_rows(A), []
+    counts, powers, (forward, backward) = {"n": A.n} | exchanged_rows(A), [], A.layout.wires
     first = step.layers[0].kept if step is not None and step.is_kept else None
-    if is_sparse:
+    if isinstance(X, SparseRows):
         products = {} if A.fixed_input is None else A.fixed_input.products
         made = {of_key(key): S for key, S in products.items() if S is not None}
         powers = [j for name, j in made if name == A.name and j > 1]
         read = None if step is None else step.X if first is None else first
         left = {"x_nnz": X, "cached_nnz": A.kept, "step_nnz": read} | {f"power {j}": made[A.name, j] for j in powers}
         left["kept_nnz"] = A.kept
-        counts |= {name: S.csr.nnz for name, S in left.items() if S is not None}
+        counts |= {name: S.csr.nnz for name, S in left.items() if isinstance(S, SparseRows)}
         counts["x_ghost_nnz"] = X.csr.nnz * A.g // max(A.m, 1)
     if n_train is not None:
         counts["n_train"] = n_train
@@ -97,18 +104,18 @@ def setting_of(A: DistSpMM, X: torch.Tensor | SparseRows, step=None, n_train: in
         is_exchanged=bool(A.stages),
         steps=() if step is None else step.hops,
         dtype=A.dtype,
-        wires=tuple(wire.name for wire in A.layout.wires),
+        wires=(forward.name, backward.name),
         order=A.order,
         operator=A.name,
         replication=1 if A.row_sum is None else A.row_sum.comm.size,
         holds_own=A.holds_own,
-        is_sparse=is_sparse,
-        is_cached=A.kept is not None or bool(powers) or (not is_sparse and A.fixed_input is not None),  # or will be
+        is_sparse=X.is_sparse,
+        is_cached=A.kept is not None or bool(powers) or (not X.is_sparse and A.fixed_input is not None),  # or will be
         step_is_cached=first is not None,
         has_ghosts=A.fixed_input is not None,
         powers=tuple(powers),
         edge_features=edge_features_of(A),
-        has_gradient=not is_sparse and X.requires_grad,
+        has_gradient=isinstance(X, torch.Tensor) and X.requires_grad,
         is_multilabel=n_train is not None,
         counts=counts,
     )
@@ -174,7 +181,8 @@ class DryOperator(Operator):
     dtype, order, holds_own = (property(attrgetter(f"setting.{name}")) for name in ("dtype", "order", "holds_own"))
 
     def __init__(self, setting: Setting, record: Recording, n: int, m: int, name: str, suffix: str | None, step=""):
-        self.setting, self.record, self.pool, self.name = setting, record, record.heap, name
+        self.setting, self.record, self.name = setting, record, name
+        self.pool = cast(BufferPool, record.heap)  # which has its calls, and no memory
         self.ops, self.n, self.m = Operations(), n, m
         self.s, self.g, self.f = (record.number(x + suffix) for x in "sgf") if suffix is not None else (0, 0, 0)
         t = record.together(m, self.g) if self.g else m
@@ -182,15 +190,16 @@ class DryOperator(Operator):
         if setting.edge_features is not None:
             self.edge_attr = torch.empty(self.n_edges, setting.edge_features, dtype=sum_dtype(self.dtype), device=META)
         self.node_n, self.out_ids, self.column_ids = (np.zeros(rows, np.int64) for rows in (m, n, t))
-        self.selected = None if name == setting.operator else np.zeros(n, np.int64)
+        self.selected: np.ndarray | None = None if name == setting.operator else np.zeros(n, np.int64)
         self.selection = None if self.selected is None else torch.empty(n, dtype=torch.int64, device=META)
         c = setting.replication
-        self.row_sum = (
-            SimpleNamespace(comm=SimpleNamespace(size=c, rank=0, all_reduce=lambda x: x), holder=0) if c > 1 else None
-        )
+        row = SimpleNamespace(comm=SimpleNamespace(size=c, rank=0, all_reduce=lambda x: x), holder=0)
+        self.row_sum: RowSum | None = cast(
+            "RowSum | None", row if c > 1 else None
+        )  # asked for its size and its holder alone
         nothing = {"nnz": 0, "indptr": np.zeros(n + 1, np.int64), "indices": np.zeros(0, np.int32), "threads": 0}
-        block = lambda columns: SimpleNamespace(shape=(n, columns), has_short_rows=True, **nothing)
-        self.column_blocks = (ColumnBlock(block(m), self.node_n),)
+        block = lambda columns: cast(LocalCSR, SimpleNamespace(shape=(n, columns), has_short_rows=True, **nothing))
+        self.column_blocks: tuple[ColumnBlock, ...] = (ColumnBlock(block(m), self.node_n),)
         if self.g:
             self.column_blocks += (ColumnBlock(block(self.g), np.zeros(self.g, np.int64), True, m),)
 
@@ -256,16 +265,18 @@ class DryOperator(Operator):
         self.record.product(place, H_mF.shape[1], "ghosts")
         own, *ghosts = self.column_blocks
         if place.pass_name == "setup":  # of X: its ghost rows are counted elsewhere
-            yield from zip(self.column_blocks, (H_mF, self._ghosts_of(H_mF)))
+            yield own, H_mF
+            yield from ((block, cast(torch.Tensor, self._ghosts_of(H_mF))) for block in ghosts)  # or SparseRows
             return
         check_rows(H_mF, self.m, 0)
         flight = self._flight(lambda: self.pool.empty(self.s, H_mF.shape[1], dtype=H_mF.dtype), self.g, 0)
         yield own, H_mF
         rows_gF = flight()
         for block in ghosts:
+            assert rows_gF is not None  # of ghosts that are there
             yield block, rows_gF
 
-    def _ghosts_of(self, X) -> torch.Tensor | SparseRows:
+    def _ghosts_of(self, X: torch.Tensor | SparseRows) -> torch.Tensor | SparseRows:
         if X.is_sparse:
             return DryRows((self.g, X.shape[1]), "x_ghost_nnz", self.dtype, self.record)
         return torch.empty((self.g, X.shape[1]), dtype=X.dtype, device=META)
@@ -305,14 +316,15 @@ class DryOperator(Operator):
         """Return A X where it is cached."""
         if place.pass_name != "setup":
             raise UsageError("a sparse X is multiplied with A in every step: its nonzeros are not known without data")
+        assert isinstance(X, DryRows)
         power = X.power + 1
         name = "cached_nnz" if power == 1 else f"power {power}" if power in self.setting.powers else X.name
         return DryRows((self.n, X.shape[1]), name, self.dtype, self.record, power)
 
-    def stays_sparse(self, X: SparseRows, place: Place = OUTSIDE) -> bool:
+    def stays_sparse(self, S: SparseRows, place: Place = OUTSIDE) -> bool:
         """Return whether A X, or A^j X, is cached."""
-        cached = (int(self.setting.is_cached), *self.setting.powers)
-        return X.power < max(cached)
+        assert isinstance(S, DryRows)
+        return S.power < max(int(self.setting.is_cached), *self.setting.powers, 0)
 
 
 class DryView(LayerView):
@@ -370,8 +382,9 @@ class DryRows(SparseRows):
     """Sparse rows (n, F) of A^power X, whose number of nonzeros has a name."""
 
     def __init__(self, shape: tuple[int, int], name: str, dtype: torch.dtype, record: Recording, power: int = 0):
-        self.csr = SimpleNamespace(shape=shape, dtype=dtype)
-        self.name, self.record, self.pool, self.power = name, record, record.heap, power
+        self.csr = cast(LocalCSR, SimpleNamespace(shape=shape, dtype=dtype))
+        self.name, self.record, self.power = name, record, power
+        self.pool = cast(BufferPool, record.heap)
 
     def rows(self, chosen: np.ndarray) -> SparseRows:
         """Return S[chosen]."""

@@ -121,7 +121,7 @@ class FieldsStep(Step):
             run = None
         if not all(self.comm.all_gather_json(run is not None)):
             return None
-        products = run.of_pass("forward", "backward")
+        products = run.passes("forward", "backward").exchanges
         of = lambda product, B: sent_bytes(
             self._whole(product.layer or 0), B * product.width, product.pass_name, product.kind
         )

@@ -146,7 +146,7 @@ class StepRows:
         """Make the transposes that backward multiplies with."""
         if self.is_pruned:
             layers = range(1, len(self.A.layers) + 1)
-            self.A.prepare_adjoint([self.run.layer(number).has_backward for number in layers])
+            self.A.prepare_adjoint([bool(self.run.layer(number).passes("backward").exchanges) for number in layers])
             return
         for A in self.operators:
             A.prepare_adjoint()
@@ -155,7 +155,7 @@ class StepRows:
         """Return the predicted bytes that this rank sends in one training epoch; None without a dry run. Collective."""
         if self.run is None:
             return None
-        products = self.step_run.of_pass("forward", "backward")
+        products = self.step_run.passes("forward", "backward").exchanges
         return sum(sent_bytes(self.layer(p.layer or 0), p.width, p.pass_name, p.kind) for p in products)
 
     def _whole(self, number: int):

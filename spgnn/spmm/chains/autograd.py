@@ -80,7 +80,7 @@ class Chain(torch.autograd.Function):
         ctx.sparse = [None if isinstance(S, DenseRows) else S for S in lefts]
         dense = [S.tensor for S in lefts if isinstance(S, DenseRows)]
         ctx.save_for_backward(H_mF if order.reads_H or V_FC is not None else None, W_FC, V_FC, *dense)
-        if any(ctx.needs_input_grad) and not relu:
+        if any(ctx.needs_input_grad) and not relu and not Z_nC.is_inference():
             ctx.unread = Z_nC._version
         return Z_nC
 

@@ -196,7 +196,7 @@ class DryOperator(Operator):
         row = SimpleNamespace(comm=SimpleNamespace(size=c, rank=0, all_reduce=lambda x: x), holder=0)
         self.row_sum: RowSum | None = cast(
             "RowSum | None", row if c > 1 else None
-        )  # asked for its size and its holder alone
+        )  # its size and its holder are read, nothing else
         nothing = {"nnz": 0, "indptr": np.zeros(n + 1, np.int64), "indices": np.zeros(0, np.int32), "threads": 0}
         block = lambda columns: cast(LocalCSR, SimpleNamespace(shape=(n, columns), has_short_rows=True, **nothing))
         self.column_blocks: tuple[ColumnBlock, ...] = (ColumnBlock(block(m), self.node_n),)

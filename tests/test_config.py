@@ -16,10 +16,12 @@ from spgnn.config import (
     TrainConfig,
     build,
     groups,
+    layered,
     names,
     read_toml,
     select,
     to_toml,
+    toml_values,
 )
 from spgnn.errors import InputError, UsageError
 
@@ -57,9 +59,9 @@ def test_any_value_survives_toml(tmp_path_factory, out, lr, hidden, bias):
 def test_what_stands_on_the_command_line_goes_on_top_of_the_file(tmp_path):
     path = tmp_path / "run.toml"
     path.write_text("hidden = 64\nlr = 1\nweight-decay = 5e-4\n")
-    config = read_toml(TrainConfig, path, {"hidden": 32})
+    config = layered(TrainConfig, toml_values(path), "run.toml", {"hidden": 32})
     assert (config.hidden, config.lr, config.weight_decay, config.layers) == (32, 1.0, 5e-4, 2)
-    assert read_toml(TrainConfig, path, {"hidden": 128}).hidden == 128  # though it is the default
+    assert layered(TrainConfig, {"hidden": 64}, "run.toml", {"hidden": 128}).hidden == 128  # though it is the default
 
 
 @pytest.mark.parametrize(

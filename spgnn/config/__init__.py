@@ -1,7 +1,21 @@
 """Options as frozen dataclasses: one field is a TOML key, a command-line option and a keyword."""
 
 from .commands import Distribution, MeasureConfig, PartitionConfig, PlanConfig, TrainConfig, Training, VerifyConfig
-from .continued import MAY_CHANGE, check_unchanged, continued, ended_summary, fixed_options, has_checkpoint
+from .continued import (
+    CHECKPOINT,
+    MAY_CHANGE,
+    NAMED_FILE,
+    PARTS_FILE,
+    RUN_FILES,
+    check_unchanged,
+    continued,
+    ended_summary,
+    fixed_options,
+    has_checkpoint,
+    input_files,
+    is_of_run,
+    split_file,
+)
 from .fields import (
     build,
     changed,
@@ -16,7 +30,6 @@ from .fields import (
 )
 from .groups import MOST_BALANCE, MOST_HOPS, MOST_SEED, MOST_THREADS, SourceConfig, TableConfig
 from .presets import PRESETS, preset_options
-from .run_files import CHECKPOINT, NAMED_FILE, PARTS_FILE, RUN_FILES, input_files, is_of_run, split_file
 
 __all__ = [
     "MAY_CHANGE", "MOST_BALANCE", "MOST_HOPS", "MOST_SEED", "MOST_THREADS", "CHECKPOINT", "NAMED_FILE", "PARTS_FILE",

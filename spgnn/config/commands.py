@@ -22,6 +22,7 @@ class Distribution(
     groups.PartitionerConfig,
     groups.BalanceConfig,
     groups.ExchangeConfig,
+    groups.WireConfig,
     groups.MachineConfig,
     groups.HardwareConfig,
     groups.HostsConfig,
@@ -53,7 +54,6 @@ class TrainConfig(
     groups.SeedConfig,
     groups.ModeConfig,
     groups.OutputConfig,
-    groups.CheckpointConfig,
     groups.FeatureConfig,
     groups.SplitConfig,
     groups.EdgesConfig,
@@ -64,6 +64,7 @@ class TrainConfig(
     groups.HardwareConfig,
     groups.CudaConfig,
     groups.ExchangeConfig,
+    groups.WireConfig,
     groups.ScheduleConfig,
     groups.PruneConfig,
     groups.SamplerConfig,
@@ -115,7 +116,7 @@ class Predicted(
 class MeasureConfig(
     groups.PartitionerConfig,
     groups.PartsConfig,
-    groups.ExchangeConfig,
+    groups.WireConfig,
     groups.SourceConfig,
     groups.EdgesConfig,
     groups.OperatorConfig,
@@ -128,13 +129,11 @@ class MeasureConfig(
     ranks: str = option("", "numbers of ranks P [4, or as --partition]", metavar="4,16,...")
     k: str = option("", "or numbers of parts, P = k c", metavar="4,16,...")
     method: str = changed(groups.PartitionerConfig, "method", groups.PartitionerConfig.method, **METHODS)
-    # pyrefly: ignore[bad-override]: several, with commas
-    scheme: str = changed(groups.ExchangeConfig, "scheme", groups.ExchangeConfig.scheme, **LISTED)
-    # pyrefly: ignore[bad-override]: several, with commas
-    replication: str = changed(groups.ExchangeConfig, "replication", "1", metavar="1,2,...")
     machine: str = changed(
         groups.MachineConfig, "machine", groups.MachineConfig.machine, help="machine of --scheme auto, --simulate"
     )
+    scheme: str = changed(groups.ExchangeConfig, "scheme", groups.ExchangeConfig.scheme, **LISTED)
+    replication: str = changed(groups.ExchangeConfig, "replication", "1", metavar="1,2,...")
     hosts: int = changed(groups.HostsConfig, "hosts", 0, help="hosts of the ranks; 0: one, or as simulated")
     simulate: bool = option(False, "predict the seconds of an epoch too", heading="Machine")
 
@@ -143,7 +142,7 @@ class MeasureConfig(
 class PlanConfig(
     groups.PartitionerConfig,
     groups.PartsConfig,
-    groups.ExchangeConfig,
+    groups.WireConfig,
     groups.HostConfig,
     groups.OverlapConfig,
     groups.SourceConfig,
@@ -155,18 +154,16 @@ class PlanConfig(
     heading = "Partition"
     ranks: str = option("", "numbers of ranks P [4, or as --partition]", metavar="4,16,...")
     method: str = changed(groups.PartitionerConfig, "method", groups.PartitionerConfig.method, **METHODS)
-    # pyrefly: ignore[bad-override]: several, with commas
-    scheme: str = changed(
-        groups.ExchangeConfig, "scheme", "cover,columns,broadcast,two-tier", help="exchanges", **LISTED
-    )
-    # pyrefly: ignore[bad-override]: several, with commas
-    replication: str = changed(groups.ExchangeConfig, "replication", "1,2", metavar="1,2,...")
     machine: str = changed(
         groups.MachineConfig, "machine", "", help="machine model [this host, as laptop]", heading="Machine"
     )
     device: Device = changed(
         groups.HardwareConfig, "device", "cpu", help="cuda: predict GPU memory too", heading="Machine"
     )
+    scheme: str = changed(
+        groups.ExchangeConfig, "scheme", "cover,columns,broadcast,two-tier", help="exchanges", **LISTED
+    )
+    replication: str = changed(groups.ExchangeConfig, "replication", "1,2", metavar="1,2,...")
     prune: Prune = changed(groups.PruneConfig, "prune", "never")
 
 

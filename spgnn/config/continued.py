@@ -1,8 +1,9 @@
-"""The options of a run that is continued: those of its config.toml, and those that may change."""
+"""The folder of a run: its files, and the options of a run that is continued, of which some may change."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,12 @@ from ..errors import CheckpointError, UsageError
 from .commands import TrainConfig
 from .fields import build, read_toml, toml_values
 from .names import LONG_EDGES
-from .run_files import CHECKPOINT, RUN_FILES
 
+CHECKPOINT = re.compile("epoch-[0-9]{6,}")  # name of the folder of one
+# In the order in which they are written. env.json is the first to come and the last to go: it marks the folder of a run.
+RUN_FILES = ("env.json", "config.toml", "metrics.jsonl", "details.json", "split.npy", "summary.json", "predictions.npy")
+NAMED_FILE = "predictions.csv"  # where nodes or classes have names
+PARTS_FILE = "parts.jsonl"  # of runs with a personal phase
 # Where inputs are read, how long and how often, on which ranks, and what changes results by rounding alone.
 MAY_CHANGE = frozenset(
     "format features labels epochs patience eval_every threads scheme replication method partition device "
@@ -24,14 +29,30 @@ MAY_CHANGE = frozenset(
 OF_THE_CALL = ("out", "overwrite", "resume")
 
 
+def split_file(which: str) -> str:
+    """Return the file that --split names, s.npy, ./split or nodes.csv:fold; "" for auto, given, random and numbers."""
+    return which if "." in which or "/" in which else ""
+
+
+def input_files(config: TrainConfig) -> dict[str, str]:
+    """Return the files beside GRAPH that options name: option -> path, or ""."""
+    return {"features": config.features, "labels": config.labels, "split": split_file(config.split)}
+
+
+def is_of_run(folder: Path, path: Path) -> bool:
+    """Return whether a path is the folder of a run, or a file or folder that a training writes into it."""
+    folder, path = folder.resolve(), path.resolve()
+    files = [folder / name for name in (*RUN_FILES, PARTS_FILE, NAMED_FILE)]
+    return path in (folder, *files) or (folder / "checkpoints").resolve() in (path, *path.parents)
+
+
 def continued(graph: str, given: Mapping[str, Any]) -> tuple[str, TrainConfig]:
-    """Return GRAPH and the options of a training that `given` describes, which has `resume`: a RUN, or auto.
+    """Return GRAPH and the options of a training that continues a run.
 
     Args:   graph  GRAPH, "" for the run's.
-            given  options that were given; those that the run had, or in MAY_CHANGE.
+            given  the options that were given, `resume` too: a RUN, or auto; they are in MAY_CHANGE, or as the run had them.
     Raises: UsageError naming every option that may not change; CheckpointError where RUN has no checkpoint.
     """
-    given = {name.replace("-", "_"): value for name, value in given.items()}
     resume, out = given["resume"], given.get("out", "")
     if given.get("overwrite"):
         raise UsageError(f"--overwrite replaces the run that --resume {resume} continues; omit one of them")
@@ -50,9 +71,8 @@ def continued(graph: str, given: Mapping[str, Any]) -> tuple[str, TrainConfig]:
     if not has_checkpoint(folder):
         raise CheckpointError(f"--resume {resume}: has no checkpoint; train again with --out {folder}")
     new = build(TrainConfig, given, "command line")
-    check_unchanged(
-        {name: getattr(own, name) for name in fixed_options(own) if name in given}, new, f"--resume {resume}"
-    )
+    before = {name: value for name, value in fixed_options(own).items() if name in given}
+    check_unchanged(before, new, f"--resume {resume}")
     changed = {name: getattr(new, name) for name in given if name in MAY_CHANGE}
     source = graph or toml_values(folder / "config.toml").get("graph", "")
     if not isinstance(source, str) or not source:
@@ -96,9 +116,8 @@ def check_unchanged(before: Mapping[str, Any], config: TrainConfig, what: str) -
     known = TrainConfig.__dataclass_fields__
     names = [name for name in before if name in known and _long(before[name]) != _long(getattr(config, name))]
     if names:
-        changes = ", ".join(
-            f"--{name.replace('_', '-')} {getattr(config, name)} (was {before[name]})" for name in names
-        )
+        flags = {name: "--" + name.replace("_", "-") for name in names}
+        changes = ", ".join(f"{flags[name]} {getattr(config, name)} (was {before[name]})" for name in names)
         raise UsageError(f"{what}: a run cannot be continued with {changes}; omit it, or train into a new --out")
 
 

@@ -13,26 +13,21 @@ import numbers
 import os
 import tomllib
 import typing
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import Field, field, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ..atomic import read_regular
 from ..errors import InputError, UsageError, nearest
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Config = TypeVar("Config", bound="DataclassInstance")  # a dataclass of options
 MOST_COUNT = 10**12  # of what is counted in integers without a bound of its own
 HUGE = 2**1000  # an integer that no float holds
 MOST_TOML = 1 << 15  # bytes
-
-
-class Options(Protocol):
-    """A dataclass whose fields are options."""
-
-    __dataclass_fields__: ClassVar[dict[str, Field]]
-
-
-Config = TypeVar("Config", bound=Options)
 
 
 def option(
@@ -43,7 +38,7 @@ def option(
     metavar: str = "",
     heading: str = "",
     **more,
-) -> Any:
+):
     """Return a dataclass field with its help text and bounds; the command line reads them too.
 
     Args: metavar  what help shows as the value.
@@ -57,7 +52,7 @@ def option(
     return field(default=default, metadata=facts | {"alone": "", "per_rank": False, "alias": ""} | more)
 
 
-def changed(group: type, name: str, default: Any, **facts) -> Any:
+def changed(group: type, name: str, default: Any, **facts):
     """Return the option `name` of a group with another default and, if given, other help, bounds or metavar."""
     known = group.__dataclass_fields__[name].metadata
     return field(default=default, metadata=known | {"heading": known["heading"] or group.heading} | facts)
@@ -78,12 +73,12 @@ def select(cls: type[Config], config: object) -> Config:
     return cls(**{f.name: getattr(config, f.name, f.default) for f in fields(cls)})
 
 
-def shared_values(config: Options) -> dict[str, Any]:
+def shared_values(config: DataclassInstance) -> dict[str, Any]:
     """Return {"option.NAME": value} of the options that have to be the same on all ranks, for check_same."""
     return {f"option.{f.name}": getattr(config, f.name) for f in fields(config) if not f.metadata["per_rank"]}
 
 
-def build(cls: type[Config], values: dict[str, Any], where: str = "options") -> Config:
+def build(cls: type[Config], values: Mapping[str, Any], where: str = "options") -> Config:
     """Return cls(**values), each value checked against its field.
 
     Raises: UsageError with the nearest known name for an unknown key, and with the bounds or choices.
@@ -99,14 +94,14 @@ def build(cls: type[Config], values: dict[str, Any], where: str = "options") -> 
     return cls(**checked)
 
 
-def read_toml(cls: type[Config], path: str | Path, overrides: dict[str, Any] | None = None) -> Config:
-    """Return cls from a TOML file, with overrides on top.
+def read_toml(cls: type[Config], path: str | Path) -> Config:
+    """Return cls from a TOML file.
 
     Raises: InputError where the file is not TOML; UsageError for an unknown key or a bad value.
     """
     values = toml_values(path)
     values.pop("graph", None)
-    return layered(cls, values, str(path), overrides or {})
+    return build(cls, values, str(path))
 
 
 def toml_values(path: str | Path) -> dict[str, Any]:
@@ -122,14 +117,13 @@ def toml_values(path: str | Path) -> dict[str, Any]:
         raise InputError(f"{path}: cannot be read as TOML: {error}") from None
 
 
-def layered(cls: type[Config], values: dict[str, Any], where: str, overrides: dict[str, Any]) -> Config:
-    """Return cls from the values of a file, where, with overrides, the options of the command line, on top."""
+def layered(cls: type[Config], values: Mapping[str, Any], where: str, overrides: Mapping[str, Any]) -> Config:
+    """Return cls from values of a file, `where`, and options of the command line, which override them."""
     config, given = build(cls, values, where), build(cls, overrides, "command line")
-    names = [name.replace("-", "_") for name in overrides]
-    return replace(config, **{name: getattr(given, name) for name in names})
+    return replace(config, **{name: getattr(given, name) for name in overrides})
 
 
-def to_toml(config: Options, extra: dict[str, Any] | None = None) -> str:
+def to_toml(config: DataclassInstance, extra: dict[str, Any] | None = None) -> str:
     """Return the TOML text of a config; reading it gives the same config."""
     names = [name for group in sections(type(config)).values() for name in group]
     values = (extra or {}) | {name: getattr(config, name) for name in names}
@@ -176,12 +170,8 @@ def _check_bounds(what: str, value: float, low: float | None, high: float | None
         shown = f"{value:g}"
     else:
         shown = str(value) if abs(value) < HUGE else f"an integer of {value.bit_length()} bits"
-    limits: Iterable[str] = (
-        f"at least {low}" if low is not None else "",
-        f"at most {high}" if high is not None else "",
-        "" if is_finite else "finite",
-    )
-    raise UsageError(f"{what} = {shown}; expected {' and '.join(filter(None, limits))}")
+    limits = [f"at least {low}"] * (low is not None) + [f"at most {high}"] * (high is not None)
+    raise UsageError(f"{what} = {shown}; expected {' and '.join(limits + ['finite'] * (not is_finite))}")
 
 
 def _is_text(value: str) -> bool:

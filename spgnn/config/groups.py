@@ -263,16 +263,23 @@ class PartsConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WireConfig:
+    """The types that rows have on the wire."""
+
+    heading = "Communication"
+    wire: names.Wire = option("float32", "rows sent forward; float32: unchanged")
+    wire_gradients: names.Wire = option("float32", "rows sent backward; float32: unchanged")
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExchangeConfig:
-    """What travels between ranks, and as which type."""
+    """What travels between ranks."""
 
     heading = "Communication"
     scheme: Literal["auto", "flat", Scheme] = option(
         "auto", "auto: fastest; flat: blind to hosts", alias="exchange", metavar="NAME"
     )
     replication: int = option(1, "replication factor c of 1.5D; c*c divides P", low=1)
-    wire: names.Wire = option("float32", "rows sent forward; float32: unchanged")
-    wire_gradients: names.Wire = option("float32", "rows sent backward; float32: unchanged")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,23 +308,16 @@ class CudaConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckpointConfig:
-    """When a training is saved, and which one is continued."""
-
-    heading = "Output"
-    checkpoint_every: float = option(30.0, "seconds between checkpoints; 0: every epoch", low=0)
-    resume: str = option("", "continue RUN; auto: the run in --out, if any", metavar="RUN|auto")
-
-
-@dataclass(frozen=True, kw_only=True)
 class OutputConfig:
-    """What a training writes."""
+    """What a training writes, and which one is continued."""
 
     heading = "Output"
     out: str = option("", "folder of the run; none: keep nothing [runs/GRAPH-N]", metavar="DIR|none")
     overwrite: bool = option(False, "replace the run that --out holds")
     trace: str = option("", "timeline for Chrome; prints times per phase", metavar="FILE")
     watchdog: float = option(600.0, "abort after X idle seconds; 0: never", low=0)
+    checkpoint_every: float = option(30.0, "seconds between checkpoints; 0: every epoch", low=0)
+    resume: str = option("", "continue RUN; auto: the run in --out, if any", metavar="RUN|auto")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -291,11 +291,11 @@ def is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
-def check_integer(name: str, value, least: int | None = None) -> int:
+def check_integer(name: str, value: object, least: int | None = None) -> int:
     """Return an integer. Raises: UsageError for anything else, and for an integer below least."""
     if not is_integer(value) or (least is not None and value < least):
         raise UsageError(f"{name} = {value!r}; expected an integer{'' if least is None else f' of {least} or more'}")
-    return value
+    return int(value)
 
 
 def check_integers(name: str, values, least: int = 1) -> tuple[int, ...]:

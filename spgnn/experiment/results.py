@@ -20,7 +20,7 @@ from ..dist import Communicator
 from ..errors import ResourceError, together
 from ..layers.registry import ModelSpec
 from ..machine import peak_rss_mb
-from ..samplers.options import options_of
+from ..samplers import options_of
 from ..training.explanation import explanation_of
 from ..training.metrics import confusion
 from ..training.parts.personal import PersonalResult

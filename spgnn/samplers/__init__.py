@@ -3,18 +3,16 @@
 Subgraph number i is a function of the graph, the options, the seed and i alone, whoever draws it.
 """
 
-from .frontier import Frontier
 from .graph_arrays import GraphArrays, graph_arrays
 from .induced import InducedSampler, induce
 from .maker import Maker
 from .neighbour import Labor, Neighbour
+from .node_samplers import Cluster, Edge, Frontier, Node, Walk, Whole
 from .normalise import Coefficients, presample
 from .operators import operators
-from .options import check_options, options_of
 from .pool import SamplerPool
-from .registry import SAMPLERS, SamplerKind, UserSampler, make_sampler, register, sampler
+from .registry import SAMPLERS, SamplerKind, UserSampler, check_options, make_sampler, options_of, register, sampler
 from .sample import Csr, NormedBlock, Pattern, Sample, Sampler, Subgraph
-from .static import Cluster, Edge, Node, Walk, Whole
 from .targets import Targets
 
 __all__ = [

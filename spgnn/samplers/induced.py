@@ -47,8 +47,7 @@ class InducedSampler(ABC):
     rescales = True
 
     def __init__(self, graph: Graph | GraphArrays, clip: int = 0):
-        check_integer("clip", clip, 0)
-        self.graph, self.clip = graph_arrays(graph), int(clip)
+        self.graph, self.clip = graph_arrays(graph), check_integer("clip", clip, 0)
 
     @abstractmethod
     def draw(self, seed: int, index: int) -> np.ndarray:

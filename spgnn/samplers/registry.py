@@ -1,14 +1,15 @@
-"""Samplers by name: the built-in ones and those of users."""
+"""Samplers by name, the built-in ones and those of users; the options that a config has for them."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
+from ..config.groups import SamplerConfig
 from ..config.names import SAMPLERS as BUILT_IN
 from ..config.registry import Registry, check_known, keyword_options
 from ..errors import SamplerError, SpgnnError, UsageError
@@ -16,6 +17,8 @@ from ..graph import Graph
 from .graph_arrays import GraphArrays, graph_arrays
 from .induced import InducedSampler
 from .sample import Sampler
+
+NONE = "none"  # --sampler of a training on all nodes at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,39 @@ def make_sampler(
     if missing := [option for option in missing if option not in options]:
         raise UsageError(f"sampler {name!r} needs the option {missing[0]!r}")
     return kind.make(graph, train_N, **options) if kind.reads_targets else kind.make(graph, **options)
+
+
+def options_of(config: SamplerConfig) -> dict[str, Any]:
+    """Return the options of the sampler that a config names, by keyword.
+
+    Raises: UsageError for a name that is not known, and for an option that is given but of other samplers.
+    """
+    check_options(config)
+    kind, defaults = SAMPLERS[config.sampler], {field.name: field.default for field in fields(SamplerConfig)}
+    if config.sampler in SAMPLERS.built_in:
+        given = {name: getattr(config, name) for name in kind.options if hasattr(config, name)}
+        return given | ({"batch": kind.options["batch"]} if given.get("batch") == 0 else {})
+    # The default of a user's function holds unless the option was given.
+    names = [name for name in kind.options if name in defaults]
+    return {name: value for name in names if (value := getattr(config, name)) != defaults[name]}
+
+
+def check_options(config: SamplerConfig) -> None:
+    """Raise UsageError for a sampler that is not known, and for an option that it does not have."""
+    names = [name for name in SAMPLERS if name != NONE]
+    if config.sampler != NONE:
+        SAMPLERS.find(config.sampler, "--sampler")
+    for field in fields(SamplerConfig):
+        if field.name == "sampler" or getattr(config, field.name) == field.default:
+            continue
+        flag = "--" + field.name.replace("_", "-")
+        takers = [name for name in names if field.name in SAMPLERS[name].options]
+        if config.sampler == NONE:
+            wanted = " or ".join(takers) if takers else "NAME"
+            raise UsageError(f"{flag} requires --sampler {wanted}; omit it to train on all nodes at once")
+        if takers and config.sampler not in takers:
+            known = " and ".join(takers)
+            raise UsageError(f"{flag} is an option of --sampler {known}; omit it with --sampler {config.sampler}")
 
 
 def sampler(name: str) -> Callable:

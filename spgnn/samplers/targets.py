@@ -42,7 +42,7 @@ class Targets:
         class_balance: float = 0.0,
         arrays: GraphArrays | None = None,
     ):
-        check_integer("batch", batch, 1)
+        self.batch = check_integer("batch", batch, 1)
         if not is_number(class_balance) or not 0 <= class_balance <= 1:
             raise UsageError(
                 f"class_balance = {class_balance!r}; expected a number of 0 to 1, 0 for all training nodes"
@@ -50,7 +50,7 @@ class Targets:
         self.node_T = np.flatnonzero(_training_nodes(graph, train_N))
         if not len(self.node_T):
             raise GraphError(f"{graph.name} has no training node with a label; give it a split with some")
-        self.batch, self._weight_T, self.per_epoch = int(batch), None, len(self.node_T)
+        self._weight_T, self.per_epoch = None, len(self.node_T)
         if class_balance:
             self._weight_T = balancing_weights(graph, arrays or graph_arrays(graph), self.node_T)
             self.per_epoch = max(1, int(np.ceil(class_balance * len(self.node_T) - 1e-9)))

@@ -15,7 +15,7 @@ from small_graphs import with_hub
 
 from spgnn.errors import UsageError
 from spgnn.graph import graph_from_coo
-from spgnn.samplers.frontier import Frontier
+from spgnn.samplers.node_samplers import Frontier
 
 RIGHT, WRONG = 1e-4, 1e-9
 

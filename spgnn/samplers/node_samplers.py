@@ -1,6 +1,6 @@
-"""Samplers whose distribution does not change while they draw: nodes, edges, walks, clusters, the whole graph.
+"""Samplers of nodes, whose subgraph is the one that they induce: node, edge, walk, frontier, cluster, the whole graph.
 
-Shapes: N nodes, E nonzeros.
+Shapes: N nodes, E nonzeros; M nodes of a frontier, b popped and initial nodes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Node(InducedSampler):
 
     def __init__(self, graph: Graph | GraphArrays, *, budget: int = BUDGET, clip: int = 0):
         super().__init__(graph, clip)
-        self.budget = _positive("budget", budget)
+        self.budget = check_integer("budget", budget, 1)
         norm_N = self.graph.column_norms()
         if not norm_N.sum() > 0:
             raise GraphError(f"{self.graph.name}: its gcn operator is zero; sampler node has nothing to draw by")
@@ -57,7 +57,7 @@ class Edge(InducedSampler):
 
     def __init__(self, graph: Graph | GraphArrays, *, budget: int = BUDGET, clip: int = 0):
         super().__init__(graph, clip)
-        self.budget = _positive("budget", budget)
+        self.budget = check_integer("budget", budget, 1)
         arrays, degree_N = self.graph, np.diff(self.graph.indptr)
         if not arrays.E:
             raise GraphError(f"{arrays.name} has no edges; sampler edge has nothing to draw")
@@ -93,16 +93,55 @@ class Walk(InducedSampler):
 
     def __init__(self, graph: Graph | GraphArrays, *, budget: int = BUDGET, walk: int = 2, clip: int = 0):
         super().__init__(graph, clip)
-        self.steps = _positive("walk", walk, 0)
-        if _positive("budget", budget) <= self.steps:
+        self.steps = check_integer("walk", walk, 0)
+        budget = check_integer("budget", budget, 1)
+        if budget <= self.steps:
             raise UsageError(f"budget = {budget}; walks of {walk} steps need {self.steps + 1} or more")
         if not self.graph.N:
             raise GraphError(f"{self.graph.name} has no nodes; sampler walk needs some")
-        self.roots = int(budget) // (self.steps + 1)
+        self.roots = budget // (self.steps + 1)
 
     def draw(self, seed: int, index: int) -> np.ndarray:
         """Return the nodes of walks, (steps + 1, roots) int64; row 0 has the roots."""
         return _samplers.walk(self.graph.indptr, self.graph.indices, self.roots, self.steps, seed, DRAWS, index)
+
+
+class Frontier(InducedSampler):
+    """Starts from M distinct uniform nodes; budget - M times, one is popped with probability deg / sum of deg and
+    replaced by a uniform neighbour. The subgraph is induced by the first M nodes and the popped ones.
+
+    deg counts the nonzeros of a row, a self-loop too; weights have no influence on the draw. A node without neighbours
+    that is in the first frontier stays in the subgraph and is never popped. A frontier whose nodes all have no
+    neighbours ends the draw early.
+
+    Args:   budget     b, nodes popped and of the first frontier; those that are drawn again count again.
+            frontier   M.
+    Raises: UsageError for a frontier above the nodes of the graph or the budget, and other values out of range.
+    Source: GraphSAINT (Zeng et al. 2021), Algorithm 2. Algorithm 3 leaves out the first frontier and adds the new nodes
+            instead of the popped ones, another distribution. Degree classes (classes.h) select the popped nodes instead
+            of the Dashboard of section 4.2, which is in tests/samplers.
+    """
+
+    name = "frontier"
+
+    def __init__(self, graph: Graph | GraphArrays, *, budget: int = BUDGET, frontier: int = 1000, clip: int = 0):
+        super().__init__(graph, clip)
+        budget, frontier = check_integer("budget", budget, 1), check_integer("frontier", frontier, 1)
+        if frontier > budget:
+            raise UsageError(
+                f"frontier = {frontier} with budget = {budget}; expected a budget of at least the frontier"
+            )
+        if frontier > self.graph.N:
+            raise UsageError(f"frontier = {frontier}; {self.graph.name} has {self.graph.N} nodes; lower frontier")
+        self._loop = _samplers.Frontier(self.graph.indptr, self.graph.indices, budget, frontier)
+
+    def draw(self, seed: int, index: int) -> np.ndarray:
+        """Return the first frontier and the popped nodes in their order, (at most budget,) int64."""
+        return self._loop.draw(seed, DRAWS, index)
+
+    def trace(self, seed: int, index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return of draw number index the first frontier, (M,), and of each step the slot that it pops and its new node, (s,)."""
+        return self._loop.trace(seed, DRAWS, index)
 
 
 class Cluster(InducedSampler):
@@ -122,8 +161,8 @@ class Cluster(InducedSampler):
         if not isinstance(graph, Graph):
             raise UsageError(f"sampler 'cluster' is given a {type(graph).__name__}; expected a Graph")
         super().__init__(graph, clip)
-        k = _positive("clusters", clusters, 0) or max(1, round(graph.n_nodes / CLUSTER_NODES))
-        self.batch = _positive("batch", batch)
+        k = check_integer("clusters", clusters, 0) or max(1, round(graph.n_nodes / CLUSTER_NODES))
+        self.batch = check_integer("batch", batch, 1)
         if not 0 < k <= max(1, graph.n_nodes):
             raise UsageError(f"clusters = {clusters}; the graph has {graph.n_nodes} nodes, expected at most as many")
         owner_N = part_graph(graph, k, "metis", seed=seed).owner_N if graph.n_nodes else np.zeros(0, np.int32)
@@ -157,10 +196,5 @@ class Whole:
         return self._sample
 
 
-def _positive(name: str, value: int, least: int = 1) -> int:
-    check_integer(name, value, least)
-    return int(value)
-
-
-for _kind in (Node, Edge, Walk, Cluster, Whole):
+for _kind in (Frontier, Node, Edge, Walk, Cluster, Whole):
     register(_kind.name, _kind)

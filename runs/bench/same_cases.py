@@ -193,7 +193,7 @@ EXPLAINED: dict[str, str] = {
     "* *.memory_parts_mb.tiles": "were memory_parts_mb.column panels",
     **{f"*.{name}": _STAGES for name in ("simulated.memory_mb", "host_mb", "device_mb", "device_parts_mb.*")},
     **{f"plan *.{name}": _STAGES for name in ("memory_mb", "memory_parts_mb.*", "memory_rank")},
-    "plan *.fastest": "is the scheme that a training takes",
+    "* *.fastest": "is the scheme that a training takes",
     "* summary.moments": "Adam's moments are always averaged",
     "* summary.halo": "halos are always truncated",
     "* summary.workload.T": "buffers of a training are those that a dry run counts",

@@ -11,7 +11,6 @@ import torch
 from ..errors import UsageError
 from ..layers import GCN, Stack
 from ..layers.hops import pruned_hops
-from ..layers.layer import hops_of
 from ..spmm.dry.dry import DryRun, dry_run
 from ..spmm.dry.dry_operator import Setting
 from ..spmm.dry.shapes import Shaped
@@ -26,11 +25,6 @@ class FixedModel:
         self.model = model
         self._runs: dict[tuple[Setting, bool], DryRun] = {}
 
-    @property
-    def hops(self) -> tuple[int, ...]:
-        """The hops of the layers of a model whose rows can be pruned."""
-        return tuple(hops_of(layer) for layer in self.model.layers)
-
     def run(self, setting: Setting, is_pruned: bool) -> DryRun:
         """Return the dry run; is_pruned: of training steps that compute the rows that reach a training node.
 
@@ -40,15 +34,16 @@ class FixedModel:
             self._runs[setting, is_pruned] = self._pruned(setting) if is_pruned else dry_run(self.model, setting)
         return self._runs[setting, is_pruned]
 
-    def why_whole(self, setting: Setting) -> str:
-        """Return why rows cannot be pruned, "" where they can."""
-        return pruned_hops(self.model, self.run(setting, False))[1]
+    def hops(self, setting: Setting) -> tuple[tuple[int, ...], str]:
+        """Return the hops of the layers and ""; or () and why rows cannot be pruned."""
+        return pruned_hops(self.model, self.run(setting, False))
 
     def _pruned(self, setting: Setting) -> DryRun:
-        if problem := self.why_whole(setting):
+        hops, problem = self.hops(setting)
+        if problem:
             raise UsageError(f"train_N prunes rows, but {problem}; omit train_N")
         is_cached = self.run(setting, False).layer(1).is_cached
-        return dry_run(self.model, replace(setting, steps=self.hops, step_is_cached=is_cached))
+        return dry_run(self.model, replace(setting, steps=hops, step_is_cached=is_cached))
 
 
 def without_values(make: Callable[[], torch.nn.Module]) -> FixedModel:
@@ -71,11 +66,3 @@ def gcn_of(
     make = lambda l, f, c: GCN(f, c, **(hidden if l < last else {}))
     layers = lambda: [make(l, f, c) for l, (f, c) in enumerate(zip(widths, widths[1:]))]
     return without_values(lambda: Stack(*layers(), dropout=dropout, input_dropout=input_dropout))
-
-
-def epoch_setting(
-    features: int, itemsize: int = 4, is_cached: bool = True, is_sparse: bool = False, **options
-) -> Setting:
-    """Return the setting of an epoch; options: of Setting. Ghost rows of X are cached where A X is, unless has_ghosts says."""
-    how = {"dtype": DTYPES.get(itemsize, torch.float32), "has_ghosts": is_sparse and is_cached} | options
-    return Setting(features=features, is_cached=is_cached, is_sparse=is_sparse, **how)

@@ -107,14 +107,17 @@ def _predict(
     planned, size = training.planned, part.k * report.replication
     ranks = PlannedRanks(planned, part, report)
     runs = [ranks.on(rank) for rank in range(size)]
-    of = {"n_ranks": size, "is_symmetric": planned.is_symmetric}
-    host = of | {"n_nodes": report.n, "process_bytes": machine.process_bytes, "method": report.method}
-    roots = [None if from_parts or rank else planned.read for rank in range(size)]
-    memories = [rank_memory(run, root=root, **host) for run, root in zip(runs, roots)]
+    memories = [
+        rank_memory(
+            run, n_ranks=size, n_nodes=report.n, process_bytes=machine.process_bytes, is_symmetric=planned.is_symmetric,
+            root=None if from_parts or rank else planned.read, method=report.method,
+        )
+        for rank, run in enumerate(runs)
+    ]  # fmt: skip
     device, device_rank = None, 0
     if device_bytes:
         memories = [memory.beside_device() for memory in memories]
-        needs = [device_memory(run, **of) for run in runs]
+        needs = [device_memory(run, n_ranks=size, is_symmetric=planned.is_symmetric) for run in runs]
         device_rank = int(np.argmax([need.training for need in needs]))
         device = needs[device_rank]
     peaks = [memory.peak for memory in memories]
@@ -151,6 +154,7 @@ class PlannedRanks:
     """
 
     def __init__(self, planned: PlannedGraph, part: Partition, report: VolumeReport):
+        assert report.run is not None  # there is a model
         self.planned, self.part, self.run, self.pairs = planned, part, report.run, report.pairs
         self.n_P = np.repeat(part.sizes_k, report.replication)
         self.nonzeros = self.pairs.counts().with_loops(part.sizes_k)
@@ -213,6 +217,7 @@ class PlannedRanks:
         )  # fmt: skip
 
     def _weights(self, of: Product, share: float) -> Dense:
+        assert of.shape is not None  # see _layer
         left = of.rows[0] if of.rows else ""
         if left.startswith("edges"):  # a product with rows on edges
             return *of.shape, None, of.pass_name == "backward", share * self.nonzeros.edges_P

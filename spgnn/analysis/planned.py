@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..config import MeasureConfig, PlanConfig, TrainConfig
-from ..config.names import ITEMSIZE, SCHEMES
+from ..config.names import ITEMSIZE, SCHEMES, Edges
 from ..cost.choose import choose_pruning, choose_scheme
 from ..cost.machines import Machine
 from ..cost.memory import array_bytes, csr_bytes
@@ -41,7 +41,7 @@ class PlannedGraph:
     def __init__(
         self,
         stored: Graph,
-        edges: str = "auto",
+        edges: Edges = "auto",
         n_features: int = 0,
         operator: str = "gcn",
         split: str = "auto",
@@ -52,7 +52,7 @@ class PlannedGraph:
         self.is_symmetric = self.graph.is_both_ways
         A, X = self.graph.A, self.graph.X
         x_bytes = 4 * stored.n_nodes * n_features if X is None else array_bytes(X)
-        if sp.issparse(X):
+        if isinstance(X, sp.csr_array):
             x_bytes = csr_bytes(X.nnz, len(X.indptr), 4)
         self.read = {  # what rank 0 reads
             "nodes": stored.n_nodes,
@@ -80,7 +80,7 @@ class PlannedGraph:
     @cached_property
     def left_N(self) -> tuple[np.ndarray, ...]:
         """Nonzeros of each row of X, and of A X where it is kept, (N,) int64."""
-        X = self.graph.X
+        X: sp.csr_array = self.graph.X
         x_N = np.diff(X.indptr).astype(np.int64)
         if not self.keeps_sparse:
             return (x_N,)
@@ -160,19 +160,19 @@ class PlannedTraining:
         if config.prune != "auto" or planned.graph.y is None or self.layers is None:
             return config.prune == "always"
         if c not in self._is_pruned:
-            report = self.report(part, "columns", c)
-            self._is_pruned[c] = self._saves(report.run, self.layers, c)
+            run = self.report(part, "columns", c).run
+            self._is_pruned[c] = run is not None and self._saves(run, self.layers, c)
         return self._is_pruned[c]
 
     def _saves(self, run: DryRun, layers: FixedModel, c: int) -> bool:
         """Return whether pruned steps save work; run: of steps of all rows."""
-        if layers.why_whole(run.setting):
+        planned, (hops, problem) = self.planned, layers.hops(run.setting)
+        if problem:
             return False
-        planned = self.planned
-        masks = reached_rows(planned.graph.A, planned.train_N, layers.hops)
+        masks = reached_rows(planned.graph.A, planned.train_N, hops)
         whole = [np.ones_like(planned.train_N)] * len(masks)
         full, less = self._work(run, whole, c), self._work(layers.run(run.setting, True), masks, c)
-        return choose_pruning(full, less, self.config.eval_every, layers.model.is_random)[0]
+        return choose_pruning(full, less, self.config.eval_every, bool(layers.model.is_random))[0]
 
     def _work(self, run: DryRun, masks: Sequence[np.ndarray], c: int) -> int:
         """Return the multiply-adds of a forward pass on all ranks; c ranks multiply the same rows with weights.

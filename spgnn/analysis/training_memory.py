@@ -321,7 +321,7 @@ def _step_features(run: DryRun) -> int:
     return csr_bytes(2 * counts["step_nnz"], rows, setting.dtype.itemsize)
 
 
-def _before_kept(run: DryRun, later: int) -> int:
+def _before_kept(run: DryRun, later: float) -> float:
     """Return what dense X and the buffers of making A X take beyond `later`, the bytes that their memory has from then on."""
     counts, itemsize = run.setting.counts, run.setting.dtype.itemsize
     if not run.setting.is_cached:

@@ -244,7 +244,7 @@ class VolumeReport:
             for e in self.exchanges
         ]
         for name, count in self.tiers.items():
-            unit, all_of = name.split("_")[0], self.total_rows if name.startswith("rows") else self.bytes_per_epoch
+            unit, all_of = name.split("_")[0], self.total_rows if name.startswith("rows") else self.bytes_per_epoch or 0
             lines.append(f"  between hosts: {count:,} {unit}, inside: {all_of - count:,}")
         if self.run is not None:
             lines.append(f"  an epoch: {self.bytes_per_epoch:,} bytes")

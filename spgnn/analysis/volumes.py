@@ -86,9 +86,9 @@ def measure(
     if widths or model is not None:
         from .epoch import gcn_of
 
-        how = _input_of(graph, widths, model, keep, sparse_input, keep_sparse)
-        model = model or gcn_of(widths, 0.0 if input_is_fixed else 0.5)
-        run = _run(pairs, model, how | {"order": order, "has_gradient": input_gradient}, train_N)
+        of_X = _input_of(graph, widths, model, keep, sparse_input, keep_sparse)
+        layers = model or gcn_of(widths, 0.0 if input_is_fixed else 0.5)
+        run = _run(pairs, layers, of_X, train_N, order, keep, input_gradient)
     return _report(pairs, run, evaluations)
 
 
@@ -112,20 +112,32 @@ def _partition_of(graph: Graph, partition: Partition | np.ndarray) -> Partition:
     return partition
 
 
-def _run(pairs: LayerCounts, model: torch.nn.Module | FixedModel, how: dict, train_N: np.ndarray | None) -> DryRun:
+def _run(
+    pairs: LayerCounts, model: torch.nn.Module | FixedModel, of_X: tuple[int, bool, bool], train_N: np.ndarray | None,
+    order: Order, keep: bool, has_gradient: bool,
+) -> DryRun:  # fmt: skip
     """Return the dry run of an epoch; where rows are pruned, pairs are counted for the rows of its steps."""
-    from .epoch import FixedModel, epoch_setting
+    import torch
 
-    grid, n, model = pairs.grid, pairs.graph.n_nodes, model if isinstance(model, FixedModel) else FixedModel(model)
-    how |= {"is_exchanged": grid.size > 1, "replication": grid.c, "wires": pairs.wires}
-    run = model.run(epoch_setting(itemsize=pairs.itemsize, **how), train_N is not None)
+    from ..spmm.dry.dry_operator import Setting
+    from .epoch import DTYPES, FixedModel
+
+    grid, graph, (features, is_sparse, is_cached) = pairs.grid, pairs.graph, of_X
+    model = model if isinstance(model, FixedModel) else FixedModel(model)
+    setting = Setting(
+        features=features, is_sparse=is_sparse, is_cached=is_cached, has_ghosts=keep, dtype=DTYPES.get(pairs.itemsize, torch.float32),
+        is_exchanged=grid.size > 1, replication=grid.c, wires=pairs.wires, order=order, has_gradient=has_gradient,
+        edge_features=None if graph.edge_attr is None else graph.edge_attr.shape[1],
+    )  # fmt: skip
+    run = model.run(setting, train_N is not None)
     if train_N is not None:
-        train_N = np.asarray(train_N)
+        train_N, n = np.asarray(train_N), graph.n_nodes
         if train_N.shape != (n,) or train_N.dtype != bool:
             raise UsageError(f"train_N is {train_N.dtype} of shape {train_N.shape}; expected one bool per node, ({n},)")
-        pairs.hops, pairs.masks = model.hops, reached_rows(pairs.graph.A, train_N, model.hops)
-    left_N = _left_N(pairs.graph, run.setting.features) if run.setting.is_sparse else ()
-    return run.on({"n": n} | counts_of_all(run.setting, pairs.masks, left_N, pairs.graph.A.indptr))
+        pairs.hops = run.setting.steps
+        pairs.masks = reached_rows(graph.A, train_N, pairs.hops)
+    left_N = _left_N(graph, features) if is_sparse else ()
+    return run.on({"n": graph.n_nodes} | counts_of_all(run.setting, pairs.masks, left_N, graph.A.indptr))
 
 
 def _report(pairs: LayerCounts, run: DryRun | None, evaluations: int) -> VolumeReport:
@@ -179,8 +191,11 @@ def check_widths(widths: tuple[int, ...]) -> None:
         raise UsageError(f"widths = {widths}; expected at least two positive widths, input to output")
 
 
-def _input_of(graph: Graph, widths, model, keep: bool, sparse_input: bool | None, keep_sparse: bool | None) -> dict:
-    """Return what a Setting has of X, whether A X and its ghost rows are cached, and the columns of edge attributes."""
+def _input_of(
+    graph: Graph, widths: tuple[int, ...], model: torch.nn.Module | FixedModel | None, keep: bool,
+    sparse_input: bool | None, keep_sparse: bool | None,
+) -> tuple[int, bool, bool]:  # fmt: skip
+    """Return the columns of X, whether it is sparse, and whether A X is cached."""
     features = widths[0] if widths else graph.n_features or _first_width(model)
     if not features:
         raise UsageError(f"{graph.name} has no features, which the first layer of a model reads; give widths instead")
@@ -188,12 +203,10 @@ def _input_of(graph: Graph, widths, model, keep: bool, sparse_input: bool | None
         sparse_input = sp.issparse(graph.X) and features == graph.n_features
     if keep and sparse_input and keep_sparse is None:
         keep_sparse = not sp.issparse(graph.X) or stays_sparse(graph)
-    is_cached = bool(keep and (not sparse_input or keep_sparse))
-    of_X = {"features": features, "is_sparse": sparse_input, "is_cached": is_cached, "has_ghosts": keep}
-    return of_X | {"edge_features": None if graph.edge_attr is None else graph.edge_attr.shape[1]}
+    return features, sparse_input, bool(keep and (not sparse_input or keep_sparse))
 
 
-def _first_width(model) -> int:
+def _first_width(model: torch.nn.Module | FixedModel | None) -> int:
     """Return the columns that the first layer of a model declares to read, 0 where it declares none."""
     model = getattr(model, "model", model)
     return getattr(next(iter(getattr(model, "layers", ())), None), "f_in", 0)
@@ -201,7 +214,7 @@ def _first_width(model) -> int:
 
 def _left_N(graph: Graph, F: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the nonzeros of each row of sparse X, and a bound of those of A X, (N,) int64; of a dense X all F."""
-    x_N = np.diff(graph.X.indptr) if sp.issparse(graph.X) else np.full(graph.n_nodes, F)
+    x_N = np.diff(graph.X.indptr) if isinstance(graph.X, sp.csr_array) else np.full(graph.n_nodes, F)
     ones = sp.csr_array((np.ones(graph.nnz, np.int64), graph.A.indices, graph.A.indptr), shape=graph.A.shape)
     return x_N.astype(np.int64), np.minimum(ones @ x_N.astype(np.int64) + x_N, F)
 
@@ -209,8 +222,9 @@ def _left_N(graph: Graph, F: int) -> tuple[np.ndarray, np.ndarray]:
 def stays_sparse(graph: Graph, A: sp.csr_array | None = None) -> bool:
     """Return whether A X of sparse X is worth caching, as training decides it; A: default: with self-loops, as of gcn."""
     A = with_self_loops(graph.A) if A is None else A
-    bound = int(np.bincount(A.indices, minlength=graph.n_nodes) @ np.diff(graph.X.indptr))
-    return keeps_sparse(bound, graph.X.nnz, A.nnz)
+    X: sp.csr_array = graph.X
+    bound = int(np.bincount(A.indices, minlength=graph.n_nodes) @ np.diff(X.indptr))
+    return keeps_sparse(bound, X.nnz, A.nnz)
 
 
 def counts_of_all(

@@ -182,7 +182,7 @@ def _layers(config: MeasureConfig | PlanConfig, widths: tuple[int, ...], f_edge:
             f"--widths {config.widths}: --model {config.model} has one hidden width; expected F,hidden,...,hidden,C"
         )
     if config.widths:
-        config = replace(config, layers=len(widths) - 1, **({"hidden": hidden.pop()} if hidden else {}))
+        config = replace(config, layers=len(widths) - 1, hidden=hidden.pop() if hidden else config.hidden)
     return without_values(ModelSpec.of(config, widths[0], widths[-1], f_edge).build)
 
 

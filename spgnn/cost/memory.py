@@ -26,7 +26,7 @@ def array_bytes(M: np.ndarray | sp.csr_array | None) -> int:
     """Return the bytes of an array, or of the arrays of a sparse matrix; 0 of none."""
     if M is None:
         return 0
-    return sum(array.nbytes for array in ((M.indptr, M.indices, M.data) if sp.issparse(M) else (M,)))
+    return sum(array.nbytes for array in ((M.indptr, M.indices, M.data) if isinstance(M, sp.csr_array) else (M,)))
 
 
 def sum_bytes(itemsize: int) -> int:

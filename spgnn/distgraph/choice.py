@@ -9,9 +9,9 @@ import numpy as np
 
 from ..config import Distribution
 from ..cost.choose import choose_scheme
-from ..cost.machines import Machine, load_machine, this_host
+from ..cost.machines import load_machine, this_host
 from ..dist import Communicator
-from ..errors import together
+from ..errors import from_root
 from ..machine import core_ids
 from ..partition.cover import Covers
 from ..spmm.exchange.context import Layout
@@ -22,7 +22,9 @@ from ..spmm.exchange.stages import Blocks, HostCovers, counts_of_hosts, covers_o
 def decide_scheme(blocks: Blocks, layout: Layout, machine: str) -> tuple[str, str, Covers | HostCovers]:
     """Return the fastest scheme, why in a sentence, and the covers that were made for it, on several ranks. Collective.
 
-    Args: machine  a name or file of the cost model, read on rank 0; the ranks on a host are the job's, see job_machine.
+    Hosts are equal in the cost model: each has as many ranks as the fullest, and by default the cores of the one with
+    the fewest.
+    Args: machine  a name or file of the cost model, read on rank 0.
     """
     covers = covers_of(blocks.A_og, blocks.index, layout.threads)
     tables = {"columns_PP": blocks.index.ghosts_P, "cover_PP": covers.sizes_B, "moved_PP": covers.moved_B}
@@ -38,27 +40,23 @@ def decide_scheme(blocks: Blocks, layout: Layout, machine: str) -> tuple[str, st
         counts["two_tier_moved_PP"] = counts["two_tier_moved_PP"].T
         order = np.argsort(host_P, kind="stable")  # the machine's ranks are placed in blocks
         counts = {name: of[order][:, order] if of.ndim == 2 else of[order] for name, of in counts.items()}
-    here = job_machine(layout.comm, host_P, machine)
-    decided = None if here is None else choose_scheme(counts, here, layout.dtype.itemsize)
-    name, why = layout.comm.all_gather_json(decided)[0]
-    return name, why, of_hosts if name == "two-tier" else covers
+    cores = fewest_cores(layout.comm, host_P)
+
+    def choose() -> tuple[str, str]:
+        here = this_host(cores) if machine == Distribution.machine else load_machine(machine)
+        return choose_scheme(counts, here.placed(int(np.bincount(host_P).max())), layout.dtype.itemsize)
+
+    name, why = from_root(layout.comm, choose)  # another host may have another file of that name
+    return name, why, covers if of_hosts is None or name != "two-tier" else of_hosts
 
 
-def job_machine(comm: Communicator, host_P: np.ndarray, machine: str) -> Machine | None:
-    """Return the machine of the cost model, with the ranks per host of this job, on rank 0, None on others. Collective.
-
-    Hosts are equal in the model: each has the ranks of the fullest, and the default machine the cores of the one with
-    the fewest.
-    Args: machine  a name or file, read on rank 0: another host may have another file of that name.
-    """
+def fewest_cores(comm: Communicator, host_P: np.ndarray) -> int:
+    """Return the cores that the ranks of a host may use, of the host with the fewest. Collective."""
     masks = comm.all_gather_json(f"{sum(1 << core for core in core_ids()):x}")
     cores: dict[int, int] = {}
     for host, mask in zip(host_P.tolist(), masks):
         cores[host] = cores.get(host, 0) | int(mask, 16)
-    fewest = min(mask.bit_count() for mask in cores.values())
-    made = lambda: this_host(fewest) if machine == Distribution.machine else load_machine(machine)
-    here = together(comm, made, root=0)
-    return None if here is None else here.placed(int(np.bincount(host_P).max()))
+    return min(mask.bit_count() for mask in cores.values())
 
 
 def _table(from_R: np.ndarray, layout: Layout) -> np.ndarray:

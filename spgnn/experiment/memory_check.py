@@ -11,8 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+import scipy.sparse as sp
+import torch
 
-from ..analysis.epoch import FixedModel, epoch_setting, without_values
+from ..analysis.epoch import FixedModel, without_values
 from ..analysis.plan import PlannedRanks
 from ..analysis.planned import PlannedGraph, PlannedTraining
 from ..analysis.training_memory import RankMemory, gigabytes, part_memory, rank_memory
@@ -24,6 +26,7 @@ from ..graph import Graph
 from ..layers.registry import ModelSpec
 from ..partition.partition import partition_of
 from ..spmm.dry.dry import dry_run
+from ..spmm.dry.dry_operator import Setting
 from .prepare import Prepared
 
 # No training keeps more: rows of the widest layer for each node and layer, and arrays of the nonzeros. Where these fit, no
@@ -33,11 +36,13 @@ ROWS, NONZEROS = 16, 16
 
 def memory_of_parts(graph: Graph, config: TrainConfig, halo: float = 1.0) -> Callable[[int], RankMemory]:
     """Return the function k -> predicted memory of a process that trains a k-th of a graph alone."""
-    x_nnz = getattr(graph.X, "nnz", None)  # of sparse features
-    how = {"order": config.order} | ({} if graph.edge_attr is None else {"edge_features": graph.n_edge_features})
-    setting = epoch_setting(graph.n_features, ITEMSIZE[config.dtype], config.keep, x_nnz is not None, **how)
-    model, sizes = _model(graph, config), {"n": graph.n_nodes, "own_nnz": graph.nnz}
-    sizes |= {} if x_nnz is None else {"x_nnz": x_nnz}
+    is_sparse, model = isinstance(graph.X, sp.csr_array), _model(graph, config)
+    setting = Setting(
+        features=graph.n_features, dtype=getattr(torch, config.dtype), order=config.order, is_sparse=is_sparse,
+        is_cached=config.keep, has_ghosts=is_sparse and config.keep,
+        edge_features=None if graph.edge_attr is None else graph.edge_attr.shape[1],
+    )  # fmt: skip
+    sizes = {"n": graph.n_nodes, "own_nnz": graph.nnz} | ({"x_nnz": graph.X.nnz} if is_sparse else {})
     of = {"process_bytes": _process_bytes(), "is_symmetric": graph.is_both_ways}
     return lambda k: part_memory(model, setting, sizes, k, halo=halo, **of)
 

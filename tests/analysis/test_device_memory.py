@@ -3,10 +3,12 @@
 import json
 
 import pytest
+import torch
 
 from spgnn import cli
-from spgnn.analysis.epoch import epoch_setting, gcn_of
+from spgnn.analysis.epoch import gcn_of
 from spgnn.analysis.training_memory import device_memory, rank_memory
+from spgnn.spmm.dry.dry_operator import Setting
 
 SIZES = dict(n=100_000, own_nnz=2_000_000, ghost_nnz=300_000, g=20_000, s=15_000, f=20_000, sender_nnz=0)
 ALONE = dict.fromkeys(("ghost_nnz", "g", "s", "f", "sender_nnz"), 0)
@@ -14,10 +16,11 @@ ALONE = dict.fromkeys(("ghost_nnz", "g", "s", "f", "sender_nnz"), 0)
 
 def run(counts, itemsize=4, classes=40):
     """The dry run of two layers 128 -> 256 -> classes on a rank with these counts."""
-    setting = epoch_setting(128, itemsize, is_exchanged=counts["g"] > 0)
+    setting = Setting(features=128, dtype=DTYPES[itemsize], is_exchanged=counts["g"] > 0)
     return gcn_of((128, 256, classes)).run(setting, is_pruned=False).on(counts)
 
 
+DTYPES = {2: torch.bfloat16, 4: torch.float32}
 PLAN = [
     "plan", "sbm:n=400,seed=1", "--widths", "16,8,4", "--method", "block", "--machine", "ethernet-1g", "--ranks", "2",
 ]  # fmt: skip

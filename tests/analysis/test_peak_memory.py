@@ -1,9 +1,11 @@
 """rank_memory: what each size adds. The buffers of an epoch are those of a dry run, see tests/spmm/test_dry_run.py."""
 
 import pytest
+import torch
 
-from spgnn.analysis.epoch import epoch_setting, gcn_of
+from spgnn.analysis.epoch import gcn_of
 from spgnn.analysis.training_memory import partition_bytes, rank_memory
+from spgnn.spmm.dry.dry_operator import Setting
 
 NONE = dict.fromkeys(("g", "s", "sender_nnz"), 0)
 COUNTS = dict(n=3000, own_nnz=20_000, ghost_nnz=2000, g=500, s=400, sender_nnz=0)
@@ -12,9 +14,10 @@ COUNTS = dict(n=3000, own_nnz=20_000, ghost_nnz=2000, g=500, s=400, sender_nnz=0
 def run(counts=COUNTS, widths=(64, 32, 8), itemsize=4, keep=True, steps=(), **chain):
     """The dry run of a Stack of GCN on a rank with these counts; steps: counts of its layers, T the rows that they read."""
     is_sparse = "x_nnz" in counts
-    setting = epoch_setting(
-        widths[0], itemsize, keep and (not is_sparse or "kept_nnz" in counts), is_sparse,
-        is_exchanged=counts["g"] + counts["s"] > 0,
+    is_cached = keep and (not is_sparse or "kept_nnz" in counts)
+    setting = Setting(
+        features=widths[0], dtype=torch.bfloat16 if itemsize == 2 else torch.float32, is_sparse=is_sparse,
+        is_cached=is_cached, has_ghosts=is_sparse and is_cached, is_exchanged=counts["g"] + counts["s"] > 0,
     )  # fmt: skip
     counts = counts | {"f": counts["g"]}
     if is_sparse:

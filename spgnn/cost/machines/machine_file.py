@@ -60,7 +60,7 @@ class Machine:
             kind = {"str": str, "bool": bool, "int": int}.get(str(f.type), (int, float))
             if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
                 raise InputError(f"{f.name} = {value!r}; expected {_expected(f.name, str(f.type))}")
-            if kind not in (str, bool) and not LEAST <= value <= MOST:
+            if isinstance(value, (int, float)) and kind is not bool and not LEAST <= value <= MOST:
                 raise InputError(f"{f.name} = {value!r}; expected {_expected(f.name, str(f.type))}")
 
     def host_of(self, rank):

@@ -15,24 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..cost.memory import (
-    CUDA_BYTES,
-    EDGES_PER_NONZERO,
-    LABEL_BYTES,
-    LEFT_PER_NONZERO,
-    METIS_GROWS,
-    METIS_PER_DOUBLING,
-    METIS_PER_NONZERO,
-    MOST_DOUBLINGS,
-    MPI_BYTES,
-    NCCL_BYTES,
-    POINTER,
-    SCORE_BYTES,
-    TRAINING_BYTES,
-    csr_bytes,
-    nonzero_bytes,
-    sum_bytes,
-)
+from ..cost.memory import MPI_BYTES, POINTER, csr_bytes, nonzero_bytes, sum_bytes
 from ..partition.stream import STREAMING
 from ..spmm.kernels.tile_rule import tile_bytes
 
@@ -47,6 +30,13 @@ BEFORE_KEPT, PRUNED = "X until A X is kept", "operator and features of pruned ro
 CUDA = "CUDA itself"
 OF_ANY_RANK = (PROCESS, WEIGHTS, LEFT, CUDA)  # do not depend on the rows of a rank
 MOST_RANKS = 1 << 16
+# Seen with glibc's allocator, see docs/performance.md: bytes per nonzero while rank 0 adds reverse edges, and while METIS
+# cuts, which from METIS_GROWS nonzeros on are more for each doubling; what of that stays in the allocator's lists.
+EDGES_PER_NONZERO, METIS_PER_NONZERO, METIS_PER_DOUBLING, LEFT_PER_NONZERO = 18, 100, 15, 2
+METIS_GROWS, MOST_DOUBLINGS = 4e6, 3
+TRAINING_BYTES = 28e6  # libraries that start with training
+LABEL_BYTES, SCORE_BYTES = 60, 24  # labels and masks per own node; scores and predictions per node of the graph
+CUDA_BYTES, NCCL_BYTES = 700e6, 400e6  # before any tensor, and of its channels: assumptions, not measured on a device
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,17 +9,11 @@ import numpy as np
 import scipy.sparse as sp
 
 INDEX, POINTER = 4, 8
-# Seen with glibc's allocator, see docs/performance.md: bytes per nonzero while rank 0 adds reverse edges, and while METIS
-# cuts, which from METIS_GROWS nonzeros on are more for each doubling; what of that stays in the allocator's lists.
-EDGES_PER_NONZERO, METIS_PER_NONZERO, METIS_PER_DOUBLING, LEFT_PER_NONZERO = 18, 100, 15, 2
-METIS_GROWS, MOST_DOUBLINGS = 4e6, 3
-TRAINING_BYTES, MPI_BYTES = 28e6, 16e6  # libraries that start with training, and MPI
+MPI_BYTES = 16e6
 SETUP_BYTES = 24  # per nonzero of a part, in addition to its operator, while that is made
 OWNER_BYTES = 8  # per node of the graph: its owner and its place
 MEMORY_SHARE = 0.8  # of a host, for pruned steps: the rest is for what is not predicted, and for others
 PARTS_SHARE = 1 / 3  # of a rank, for files of open parts; training takes the rest
-LABEL_BYTES, SCORE_BYTES = 60, 24  # labels and masks per own node; scores and predictions per node of the graph
-CUDA_BYTES, NCCL_BYTES = 700e6, 400e6  # before any tensor, and of its channels: assumptions, not measured on a device
 
 
 def array_bytes(M: np.ndarray | sp.csr_array | None) -> int:

@@ -82,31 +82,28 @@ def explanation_of(trainer: Trainer) -> Explanation:
 
 
 def _explained(trainer: Trainer, layer: DryRun) -> dict:
-    A, dgraph = trainer.steps.rows.layer(layer.number), trainer.dgraph
-    rows_out = A.n if A.selected is None else len(A.selected)
-    sent, crossing = {"forward": 0, "backward": 0}, []
-    for product in layer.exchanges:
-        if A.layout.grid.is_tiered:
-            crossing.append(crossing_bytes(A, product.width, product.pass_name, product.kind))
-        sent[product.pass_name] += sent_bytes(A, product.width, product.pass_name, product.kind)
-    rows_sent = sum(sent_rows(A, product.kind) for product in layer.exchanges)
+    A, dgraph, tiers = trainer.steps.rows.layer(layer.number), trainer.dgraph, trainer.dgraph.A.layout.grid.is_tiered
+    bytes_of = lambda of, name: sum(of(A, p.width, name, p.kind) for p in layer.passes(name).exchanges)
     products = sum((multiplied_nnz(A) if of.kind == "scheme" else A.nnz) * of.width for of in layer.multiplied)
-    own = [
-        rows_out if dgraph.is_counted else 0,
-        rows_sent,
-        *sent.values(),
-        layer.multiply_adds + products,
-        sum(crossing),
-    ]
-    sums = np.array(own, np.int64)
+    rows_out = A.n if A.selected is None else len(A.selected)
+    own = {
+        "rows": rows_out if dgraph.is_counted else 0,
+        "rows_sent": sum(sent_rows(A, product.kind) for product in layer.exchanges),
+        "bytes_forward": bytes_of(sent_bytes, "forward"),
+        "bytes_backward": bytes_of(sent_bytes, "backward"),
+        "multiply_adds": layer.multiply_adds + products,
+    }
+    if tiers:
+        own["bytes_between_hosts"] = sum(bytes_of(crossing_bytes, name) for name in ("forward", "backward"))
+    sums = np.array(list(own.values()), np.int64)
     dgraph.comm.all_reduce(sums)
-    names = ("rows", "rows_sent", "bytes_forward", "bytes_backward", "multiply_adds", "bytes_between_hosts")
-    names = names[: len(own) - (not A.layout.grid.is_tiered)]
     f_in, f_out = layer.shape
     product = "(A X) W, A X kept" if layer.is_cached else ORDERS[layer.order]
     head = {"layer": layer.number, "f_in": f_in, "f_out": f_out, "order": layer.order, "product": product}
-    why = layer.why + _not_kept(trainer.steps.rows.operators[0], layer)
-    return head | {"kept": layer.is_cached, "width": layer.width} | dict(zip(names, map(int, sums))) | {"why": why}
+    head |= {"kept": layer.is_cached, "width": layer.width}
+    return (
+        head | dict(zip(own, map(int, sums))) | {"why": layer.why + _not_kept(trainer.steps.rows.operators[0], layer)}
+    )
 
 
 def _not_kept(A, layer: DryRun) -> str:

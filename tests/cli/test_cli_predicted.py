@@ -79,6 +79,9 @@ def test_measure_of_a_partition_folder_predicts_the_bytes_that_train_sends(tmp_p
     capsys.readouterr()
     line = measured(capsys, SBM, partition=parts, hidden=20)
     assert line["bytes_per_epoch"] == trained(parts, 3, hidden=20)["bytes_sent"] > 0
+    assert cli.main(["plan", parts, "--ranks", "3", "--hidden", "20", "--json"]) == 0
+    starred = [line for line in map(json.loads, capsys.readouterr().out.splitlines()) if line["fastest"]]
+    assert [line["scheme"] for line in starred] == [trained(parts, 3, hidden=20)["scheme"]]
     for command in ("measure", "plan"):  # the folder alone names graph and parts
         outputs = []
         for argv in ([SBM, "--partition", parts], [parts]):

@@ -1,10 +1,15 @@
-"""rank_memory: what each size adds. The buffers of an epoch are those of a dry run, see tests/spmm/test_dry_run.py."""
+"""The memory of a rank, its device and a part: what each size adds. Buffers are a dry run's, see tests/spmm/test_dry_run.py."""
+
+import json
 
 import pytest
 import torch
 
+from spgnn import cli
 from spgnn.analysis.epoch import gcn_of
-from spgnn.analysis.training_memory import partition_bytes, rank_memory
+from spgnn.analysis.training_memory import device_memory, part_memory, partition_bytes, rank_memory
+from spgnn.cost.workload import predicted_workload
+from spgnn.errors import ResourceError
 from spgnn.spmm.dry.dry_operator import Setting
 
 NONE = dict.fromkeys(("g", "s", "sender_nnz"), 0)
@@ -154,3 +159,98 @@ def test_rank_0_holds_its_own_rows_and_a_round_beside_the_graph():
     two, many = (memory(n_ranks=P, n_nodes=10**6, root=graph).loading for P in (2, 1000))
     assert two == pytest.approx(base + 2e9 + 4e6 + 2e9, rel=1e-6)
     assert many == pytest.approx(base + 100e6, rel=1e-2)  # METIS takes more than 4 MB of rows and a round of 64
+
+
+SIZES = dict(n=100_000, own_nnz=2_000_000, ghost_nnz=300_000, g=20_000, s=15_000, sender_nnz=0)
+ALONE = dict.fromkeys(("ghost_nnz", "g", "s", "sender_nnz"), 0)
+WIDE = (128, 256, 40)
+PLAN = [
+    "plan", "sbm:n=400,seed=1", "--widths", "16,8,4", "--method", "block", "--machine", "ethernet-1g", "--ranks", "2",
+]  # fmt: skip
+
+
+def test_the_operator_is_counted_by_items_indices_and_weights():
+    sizes = ALONE | dict(n=1000, own_nnz=5000)
+    one = device_memory(run(sizes, WIDE), n_ranks=1).parts["operator"]
+    assert one == 5000 * 8 + 16 * 1000 + 16 * 2 * 1000 + 5000 // 256 * 128 * 4  # the widest product is A X
+    directed = device_memory(run(sizes, WIDE), n_ranks=1, is_symmetric=False).parts["operator"]
+    assert directed - one == 5000 * 8 + 16 * 1000
+
+
+def test_bfloat16_halves_features_and_activations_but_for_sums():
+    sizes = ALONE | dict(n=100_000, own_nnz=2_000_000)
+    wide, narrow = (device_memory(run(sizes, WIDE, itemsize), n_ranks=1).parts for itemsize in (4, 2))
+    assert narrow["features"] * 2 == wide["features"]
+    name = "activations and exchange buffers"
+    assert narrow[name] == pytest.approx(wide[name] / 2, rel=0.15)  # the logits stay float32
+    assert narrow["operator"] == wide["operator"]
+
+
+def test_parts_that_fit_do_and_half_as_many_do_not():
+    memory = device_memory(run(SIZES, WIDE), n_ranks=2)
+    of = lambda size: memory.ranks_that_fit(2, lambda _, a_part: a_part <= size)
+    enough = of(1.3e9)
+    whole = memory.parts["CUDA itself"] + memory.parts["weights and optimiser"]
+    rows = memory.training - whole
+    assert enough > 2 and whole + rows * 2 / enough <= 1.3e9 < whole + rows * 4 / enough
+    assert of(1e8) is None
+    assert f"= {memory.training / 1e9:.3g} GB" in memory.arithmetic()
+
+
+def test_a_host_beside_a_device_holds_neither_activations_nor_tiles():
+    sizes = ALONE | dict(n=100_000, own_nnz=4_000_000)
+    host = rank_memory(run(sizes, (128, 256, 128)), n_ranks=1, n_nodes=100_000, process_bytes=2e8)
+    assert host.parts["tiles"] == 4_000_000 * 8 + 5 * 8 * 100_001
+    gone = {"activations and exchange buffers": 0, "tiles": 0}
+    assert host.beside_device().parts == host.parts | gone and host.training > host.beside_device().training
+
+
+def test_plan_says_what_a_device_needs(capsys):
+    assert cli.main([*PLAN, "--device", "cuda", "--device-memory", "80", "--json"]) == 0
+    for line in map(json.loads, capsys.readouterr().out.splitlines()):
+        assert line["device_available_mb"] == 80_000 and line["device_mb"] == pytest.approx(
+            sum(line["device_parts_mb"].values())
+        )
+        assert line["memory_parts_mb"]["activations and exchange buffers"] == 0
+
+
+def test_plan_refuses_a_device_that_is_too_small_with_the_arithmetic(capsys):
+    assert cli.main([*PLAN, "--device", "cuda", "--device-memory", "0.5"]) == 4
+    out, err = capsys.readouterr()
+    assert "GB/device" in out and "does not fit" in out
+    assert "needs 1.1 GB CUDA itself" in err and "of a device with 500 MB" in err and "more parts do not help" in err
+
+
+PROCESS = 250e6
+GRAPH = {"n": 10**6, "own_nnz": 2 * 10**7}
+
+
+@pytest.mark.parametrize("x_nnz", [None, 10**7], ids=["dense", "sparse"])
+def test_a_part_takes_less_the_more_parts_there_are_and_never_less_than_its_process(x_nnz):
+    graph = GRAPH | ({"x_nnz": x_nnz} if x_nnz else {})
+    setting = Setting(features=128, is_sparse=x_nnz is not None, has_ghosts=x_nnz is not None)
+    taken = [
+        part_memory(gcn_of((128, 64, 40)), setting, graph, k, process_bytes=PROCESS).peak for k in (1, 2, 4, 64, 4096)
+    ]
+    assert all(more > less for more, less in zip(taken, taken[1:]))
+    assert PROCESS < taken[-1] < 1.25 * PROCESS
+    rows = [size - taken[-1] for size in taken]
+    assert rows[0] / rows[1] == pytest.approx(2, rel=0.02) and rows[0] / rows[2] == pytest.approx(4, rel=0.02)
+
+
+def test_a_halo_takes_as_much_as_so_many_more_rows():
+    model, setting = gcn_of((128, 64, 40)), Setting(features=128)
+    taken = lambda k, halo: part_memory(model, setting, GRAPH, k, halo=halo, process_bytes=PROCESS).peak
+    assert taken(8, 2.0) == pytest.approx(taken(4, 1.0), rel=1e-6)
+    assert taken(1, 1.5) == taken(1, 1.0)  # all rows are own ones
+
+
+def test_the_smallest_number_of_parts_follows_from_it():
+    model, setting = gcn_of((128, 64, 40)), Setting(features=128)
+    T = lambda k: part_memory(model, setting, GRAPH, k, process_bytes=PROCESS).peak
+    S = 10**6 * 128 * 4 + 2 * 10**7 * 8
+    workload = predicted_workload(S, 2, 10**9, T)
+    assert workload.k % 2 == 0 and 1.5 * S / workload.k + T(workload.k) <= 10**9
+    assert 1.5 * S / (workload.k - 2) + T(workload.k - 2) > 10**9
+    with pytest.raises(ResourceError, match="parts do not fit"):
+        predicted_workload(S, 2, 10**8, T)

@@ -107,7 +107,7 @@ def test_a_graph_that_changed_is_refused_on_any_ranks(tmp_path, monkeypatch, kin
                 CheckpointError, match=f"was made on another graph {message}.*; predict this one by --gr"
             ):
                 run_threads(ranks, lambda comm: predict("run", comm, evaluation=how))
-    if what != "width":  # by which the model is refused before
+    if what != "width" and kind != "averaged":  # a model of other widths is refused before; averaging has its own parts
         with pytest.raises(
             CheckpointError, match="another graph .*give the graph that the run was trained on|other parts"
         ):

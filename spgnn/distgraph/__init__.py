@@ -2,8 +2,7 @@
 
 from .distgraph import DistGraph
 from .distribute import distribute
-from .merged_parts import merge_parts
-from .parts import Parts
+from .parts import Parts, merge_parts
 from .snapshots import Fields
 
 __all__ = ["DistGraph", "Fields", "Parts", "distribute", "merge_parts"]

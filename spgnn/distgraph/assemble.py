@@ -1,72 +1,156 @@
-"""assemble: from a row block to the operator of this rank, with its ghosts, its scaling and its scheme.
+"""assembled: from the rows that a rank has to its DistGraph: the operator, features and labels in its types, on its device.
 
-Shapes: N nodes, n own rows, g ghost rows, P ranks, R block rows.
+Shapes: N nodes, n rows, g ghost rows, F features, C classes, P ranks, R block rows.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 
-from ..graph import WITH_LOOPS, lacks_loop, with_self_loops
+from ..config import Distribution
+from ..dist import Communicator
+from ..dist.consistency import check_same
+from ..errors import InputError, together
+from ..graph import WITH_LOOPS, axis_sums, lacks_loop, task_of, with_self_loops
 from ..graph.edge_attr import numbered
-from ..partition.folder.blocks import EdgeRows
+from ..machine import give_back_memory
+from ..partition import RowBlock
+from ..partition.folder.blocks import EdgeRows, select_rows
 from ..partition.locality import in_order, local_order
-from ..spmm.edges.edge_table import EdgeTable
+from ..spmm.edges.edge_table import EdgeTable, NoEdgeTable
 from ..spmm.exchange.context import Layout
 from ..spmm.exchange.exchange_plan import ExchangePlan
 from ..spmm.exchange.index_map import IndexMap, broadcast_map, columns_map
 from ..spmm.exchange.scaling import row_sums
 from ..spmm.exchange.stages import Blocks
-from ..spmm.kernels.buffers import sum_dtype
+from ..spmm.kernels.buffers import BufferPool, sum_dtype
 from ..spmm.operator.dist_spmm import DistSpMM
+from ..spmm.operator.features import SparseRows
+from ..spmm.operator.fixed_input import FixedInput
 from ..spmm.operator.norms import Norms, RawBlocks
 from .choice import decide_scheme
+from .distgraph import DistGraph
+
+Features = np.ndarray | sp.csr_array | None
 
 
-def assemble(
-    edges: list[sp.csr_array],
-    own_n: np.ndarray,
-    owner_of,
-    layout: Layout,
-    operator: str,
-    machine: str,
-    locality: bool,
-    edge_rows: EdgeRows | None = None,
-) -> tuple[DistSpMM, np.ndarray | None]:
-    """Return the normalised operator of the block row that this rank holds, and the order of its rows. Collective.
+@dataclass(frozen=True, slots=True, eq=False)
+class Known:
+    """What a part knows of the whole graph: its own nodes come first, then its halo.
 
-    Scheme auto is decided here. The order is new to old, (n,), or None for the block's.
-
-    Args: edges     the rows A_nN of this rank alone, which are taken out: they are no longer needed once they are split.
-          own_n     their original ids, (n,).
-          owner_of  function of original ids to their block rows; operator: the normalisation of A.
-          machine   of the cost model, for scheme auto.
-          locality  own rows may be reordered.
-          edge_rows attributes of the nonzeros.
+    n_own       own nodes.
+    sums_n3     (n, 3) float64: row sum, column sum and diagonal (NaN: none) in the whole graph.
+    is_whole_n  (n,) bool: A has all entries of the row; None: of all rows.
     """
-    A_nN = sp.csr_array(edges.pop())
+
+    n_own: int
+    sums_n3: np.ndarray
+    is_whole_n: np.ndarray | None
+
+
+@dataclass(slots=True, eq=False)
+class GraphRows:
+    """Rows of A with the features, labels and split of their nodes: a block of a graph, or a part with its halo.
+
+    node_n      (n,) int64, original ids.
+    A           (n, N) CSR, columns are original ids; on one rank (n, n), columns in the order of node_n.
+    X_nF, y_n, split_n  as in RowBlock, or None.
+    n_nodes     N; about: name, method and, of a whole graph, fingerprint of the DistGraph.
+    owner_of    original ids -> the block rows that own them; on one rank it is not called.
+    edges       attributes of the nonzeros; NoEdgeTable: why they are not here; None: the graph has none.
+    known       of a part; None: the rows are complete, and own.
+    """
+
+    node_n: np.ndarray
+    A: sp.csr_array
+    X_nF: Features
+    y_n: np.ndarray | None
+    split_n: np.ndarray | None
+    n_nodes: int
+    about: dict[str, str]
+    owner_of: Callable[[np.ndarray], np.ndarray] = np.zeros_like
+    edges: EdgeRows | NoEdgeTable | None = None
+    known: Known | None = None
+
+    @classmethod
+    def of_block(cls, block: RowBlock, about: dict[str, str], owner_of: Callable) -> GraphRows:
+        """Return the rows of a block."""
+        arrays = (block.own_n, block.A_nN, block.X_nF, block.y_n, block.split_n)
+        return cls(*arrays, block.n_nodes, about, owner_of, block.edges)
+
+    def take_A(self) -> sp.csr_array:
+        """Return A and forget it: it is not needed once it is split."""
+        A, self.A = sp.csr_array(self.A), sp.csr_array((0, 0))
+        return A
+
+
+def assembled(rows: GraphRows, layout: Layout, how: Distribution) -> DistGraph:
+    """Return the DistGraph of the rows of this rank, of whose A the memory is freed. Collective.
+
+    Raises: InputError, on all ranks, for features that the dtype or feature_norm = row cannot take.
+    """
+    comm, pool, dtype = layout.comm, layout.pool, layout.dtype
+    check_rows(comm, rows)
+    give_back_memory()  # what reading and partitioning took
+    if how.feature_norm == "none":
+        together(comm, check_fits, rows.node_n, rows.X_nF, dtype)
+    else:
+        found = together(comm, negative_sums, rows.node_n[: rows.known and rows.known.n_own], rows.X_nF)
+        check_sums(dict(comm.all_gather_json([layout.block, found])).values())  # several ranks may have a block
+    comm.phase = "distribute"
+    A, order_n = _operator(rows, layout, how)
+    if order_n is not None:
+        rows.X_nF, rows.y_n, rows.split_n = (select_rows(M, order_n) for M in (rows.X_nF, rows.y_n, rows.split_n))
+    X, y = features(rows.X_nF, how.feature_norm, pool, dtype, how.threads), _labels(rows.y_n, dtype)
+    C = 0 if y is None else y.shape[1] if y.ndim == 2 else int(y.max()) + 1 if len(y) else 0
+    nnz, n_classes = np.array([A.nnz]), np.array([C])
+    comm.all_reduce(nnz)
+    comm.all_reduce(n_classes, "max")
+    if how.keep and X is not None:
+        A.fixed_input = FixedInput(X)
+    give_back_memory()
+    return DistGraph(
+        comm=comm, A=A, X=X, y_n=y, split_n=rows.split_n, n_nodes=rows.n_nodes, n_classes=int(n_classes[0]),
+        task=task_of(rows.y_n), scheme=layout.scheme, nnz=int(nnz[0]), replication=how.replication,
+        feature_norm=how.feature_norm, name=rows.about["name"], method=rows.about["method"],
+        fingerprint=rows.about.get("fingerprint", ""),
+    )  # fmt: skip
+
+
+def _operator(rows: GraphRows, layout: Layout, how: Distribution) -> tuple[DistSpMM, np.ndarray | None]:
+    """Return the operator of these rows, and their order, new to old, (n,), None for the one that they have. Collective.
+
+    Scheme auto is decided here. Whole rows of a part equal the rows of the operator of the whole graph, as their sums do;
+    bitwise, unless weights have sums that float64 rounds.
+    """
+    A_nN, edge_rows = rows.take_A(), rows.edges if isinstance(rows.edges, EdgeRows) else None
     weights_E, A_nN = A_nN.data, A_nN if edge_rows is None else numbered(A_nN)
     if layout.comm.size == 1:
-        index = IndexMap(own_n, np.empty(0, np.int64), np.zeros(1, np.int64))
+        index = IndexMap(rows.node_n, np.empty(0, np.int64), np.zeros(1, np.int64))
         A_oo, A_og = A_nN, sp.csr_array((A_nN.shape[0], 0), dtype=A_nN.dtype)
     else:
-        index = _index(own_n, A_nN, owner_of, layout)
+        index = _index(rows, A_nN, layout)
         A_oo, A_og = index.split(A_nN)
     del A_nN
-    order_n = local_order(A_oo, layout.threads) if locality else None
+    order_n = local_order(A_oo, layout.threads) if how.locality else None
     if order_n is not None:
         A_oo, A_og = in_order(A_oo, order_n), sp.csr_array(A_og[order_n])
         index = replace(index, own_n=index.own_n[order_n])
     of_oo, of_og = A_oo, A_og  # where there are attributes, their data are the numbers of the nonzeros
     if edge_rows is not None:
         A_oo, A_og = (sp.csr_array((weights_E[of.data], of.indices, of.indptr), of.shape) for of in (of_oo, of_og))
-    has_loops, holds_own, loopless_n, sums_n = operator in WITH_LOOPS, True, lacks_loop(A_oo), row_sums(A_oo, A_og)
+    has_loops, holds_own, loopless_n, known = how.operator in WITH_LOOPS, True, lacks_loop(A_oo), rows.known
+    sums_n = row_sums(A_oo, A_og) if known is None else known.sums_n3[:, 0]
     A_oo = with_self_loops(A_oo) if has_loops else A_oo
-    looped_n = row_sums(A_oo, A_og) if has_loops else sums_n + loopless_n
+    looped_n = row_sums(A_oo, A_og) if has_loops and known is None else sums_n + loopless_n
+    of_part = () if known is None else (known.sums_n3[:, 1] + loopless_n, known.is_whole_n)
     if layout.row_sum is not None:  # 1.5D: this process column multiplies some blocks of the row
         holds_own = layout.block in layout.owners
         A_oo = A_oo if holds_own else sp.csr_array(A_oo.shape, dtype=A_oo.dtype)
@@ -75,15 +159,26 @@ def assemble(
         A_og, index = part.A_og, part.index
     # Degrees and masks travel as they are, whatever the wire.
     base = None if layout.comm.size == 1 else ExchangePlan(layout.column, index, layout.pool, layout.threads)
-    raw = RawBlocks(Blocks(A_oo, A_og, index), sums_n, looped_n, loopless_n, has_loops, holds_own)
+    blocks = Blocks(A_oo, A_og, index)
+    raw = RawBlocks(blocks, sums_n, looped_n, loopless_n, has_loops, holds_own, *of_part)
     covers = None
-    del A_oo, A_og
+    del A_oo, A_og, blocks
     if layout.scheme in ("auto", "flat"):
-        layout.scheme, layout.why, covers = decide_scheme(raw.blocks, layout, machine)
+        layout.scheme, layout.why, covers = decide_scheme(raw.blocks, layout, how.machine)
     norms = Norms(raw, base, layout, covers)
-    if edge_rows is not None:
+    if edge_rows is None:
+        norms.edges = None if isinstance(rows.edges, EdgeRows) else rows.edges
+    else:
         norms.edges = _table(edge_rows, of_oo.data if holds_own else of_oo.data[:0], of_og.data, loopless_n, layout)
-    return norms.make(operator), order_n
+    return norms.make(how.operator), order_n
+
+
+def _index(rows: GraphRows, A_nN: sp.csr_array, layout: Layout) -> IndexMap:
+    if layout.scheme == "broadcast":
+        ids_N = layout.column.all_gather(rows.node_n)
+        rows_R = layout.column.all_gather(np.array([len(rows.node_n)], np.int64))
+        return broadcast_map(rows.node_n, ids_N, rows_R, layout.block)
+    return columns_map(rows.node_n, A_nN, rows.owner_of, layout.block, layout.grid.rows)
 
 
 def _table(rows: EdgeRows, of_oo: np.ndarray, of_og: np.ndarray, loopless_n: np.ndarray, layout: Layout) -> EdgeTable:
@@ -93,9 +188,95 @@ def _table(rows: EdgeRows, of_oo: np.ndarray, of_og: np.ndarray, loopless_n: np.
     return EdgeTable(attr_EF, rows.ids_E, rows.n_listed, loopless_n)
 
 
-def _index(own_n: np.ndarray, A_nN: sp.csr_array, owner_of, layout: Layout) -> IndexMap:
-    if layout.scheme == "broadcast":
-        ids_N = layout.column.all_gather(own_n)
-        rows_R = layout.column.all_gather(np.array([len(own_n)], np.int64))
-        return broadcast_map(own_n, ids_N, rows_R, layout.block)
-    return columns_map(own_n, A_nN, owner_of, layout.block, layout.grid.rows)
+def check_rows(comm: Communicator, rows: GraphRows) -> None:
+    """Raise, on all ranks, where rows are not of one graph. Collective."""
+    widths = {"y": rows.y_n, "split": rows.split_n}
+    facts = {f"graph.columns of {name}": "none" if M is None else M.shape[1:] for name, M in widths.items()}
+    edges, X = rows.edges, rows.X_nF
+    facts["graph.edge_attr"] = f"{edges.attr_EF.shape[1]} columns" if isinstance(edges, EdgeRows) else "none"
+    facts["graph.task"] = task_of(rows.y_n)
+    facts["graph.features"] = (
+        "none" if X is None else f"{'sparse' if sp.issparse(X) else 'dense'}, {X.shape[1]} columns"
+    )
+    check_same(comm, facts | {"graph.nodes": rows.n_nodes})
+
+
+def check_fits(node_n: np.ndarray, X_nF: Features, dtype: torch.dtype) -> None:
+    """Raise InputError for a feature of float64 that float32, and so dtype, does not hold; node_n: ids of the rows."""
+    values = X_nF.data if sp.issparse(X_nF) else X_nF
+    if values is None or dtype == torch.float64 or values.dtype != np.float64 or not values.size:
+        return
+    most = np.finfo(np.float32).max
+    if max(values.max(), -values.min()) > most:
+        at = np.argwhere(np.abs(values) > most)[0]
+        row = np.searchsorted(X_nF.indptr, at[0], side="right") - 1 if values.ndim == 1 else at[0]
+        raise InputError(
+            f"node {node_n[row]} has the feature {values[tuple(at)]:g}, which {str(dtype).removeprefix('torch.')} does not hold; scale the features, or take float64"
+        )
+
+
+def negative_sums(node_n: np.ndarray, X_nF: Features) -> tuple[int, int]:
+    """Return how many rows of features have a negative sum, and the smallest id of these, -1 without any.
+
+    Args: node_n  ids of the first rows, which are looked at.
+    """
+    rows = np.empty(0, np.int64) if X_nF is None else np.flatnonzero(_sums(X_nF)[: len(node_n)] < 0)
+    return len(rows), int(node_n[rows].min()) if len(rows) else -1
+
+
+def check_sums(found: Collection[tuple[int, int]]) -> None:
+    """Raise InputError unless no row has a negative sum, by which feature_norm row would change the signs of its features.
+
+    Args: found  the negative_sums of all rows.
+    """
+    rows = sum(number for number, _ in found)
+    if rows:
+        node = min(first for _, first in found if first >= 0)
+        raise InputError(
+            f"--feature-norm row divides by the sum of a row, which is negative in {rows:,} rows of the features, node {node} "
+            "first: all their signs would change; omit it, or give features without negative values (X - X.min())"
+        )
+
+
+def _sums(X_nF: np.ndarray | sp.csr_array) -> np.ndarray:
+    return axis_sums(X_nF, 1) if sp.issparse(X_nF) else X_nF.sum(axis=1, dtype=np.float64)
+
+
+def features(
+    X_nF: Features, feature_norm: str, pool: BufferPool, dtype: torch.dtype, threads: int
+) -> torch.Tensor | SparseRows | None:
+    """Return the features of rows as layers read them; feature_norm row: divided by their sum."""
+    if X_nF is None:
+        return None
+    X_nF = X_nF.astype(X_nF.dtype.newbyteorder("="), copy=False)
+    if feature_norm == "row":
+        sums_n = _sums(X_nF)
+        scale_n = np.divide(1.0, sums_n, out=np.zeros_like(sums_n), where=sums_n != 0)
+        if sp.issparse(X_nF):
+            scaled = X_nF.data * np.repeat(scale_n, np.diff(X_nF.indptr))
+            X_nF = sp.csr_array((scaled, X_nF.indices, X_nF.indptr), shape=X_nF.shape)
+        else:
+            X_nF = X_nF * scale_n[:, None]
+    if sp.issparse(X_nF):
+        return SparseRows(sp.csr_array(X_nF), pool, dtype, threads)
+    X_nF = X_nF.view()
+    with suppress(ValueError):  # the memory of a mapped file stays read-only, and torch takes none that is
+        X_nF.flags.writeable = True
+    if pool.device.type != "cpu":
+        return torch.from_numpy(np.require(X_nF, requirements=("C", "W"))).to(pool.device, dtype)
+    if X_nF.dtype.name == str(dtype).removeprefix("torch.") and X_nF.flags.c_contiguous and X_nF.flags.writeable:
+        return torch.from_numpy(X_nF)  # the caller's memory: X may not change anyway
+    X = pool.empty(*X_nF.shape, dtype=dtype)
+    if dtype == torch.bfloat16:
+        return X.copy_(torch.from_numpy(np.array(X_nF, dtype=np.float32)))
+    X.numpy()[:] = X_nF
+    return X
+
+
+def _labels(y_n: np.ndarray | None, dtype: torch.dtype) -> torch.Tensor | None:
+    """Return classes (n,) int64; several labels, or numbers, (n, C) in the type of sums."""
+    if y_n is None:
+        return None
+    if task_of(y_n) == "classes":
+        return torch.from_numpy(np.array(y_n, dtype=np.int64))
+    return torch.from_numpy(np.array(y_n).reshape(len(y_n), math.prod(y_n.shape[1:]))).to(sum_dtype(dtype))

@@ -19,7 +19,7 @@ from ..spmm.exchange.covered import covers_of
 from ..spmm.exchange.stages import Blocks, HostCovers, counts_of_hosts, covers_of_hosts
 
 
-def decide_scheme(blocks: Blocks, layout: Layout, machine: str) -> tuple[str, str, Covers | HostCovers]:
+def decide_scheme(blocks: Blocks, layout: Layout, machine: str) -> tuple[str, str, Covers | HostCovers | None]:
     """Return the fastest scheme, why in a sentence, and the covers that were made for it, on several ranks. Collective.
 
     Hosts are equal in the cost model: each has as many ranks as the fullest, and by default the cores of the one with

@@ -106,6 +106,7 @@ class DistGraph:
     @property
     def has_label_n(self) -> np.ndarray:
         """Which own nodes have a label, (n,) bool; every row of several labels counts as one."""
+        assert self.y_n is not None
         return np.ones(len(self.y_n), bool) if self.is_multilabel else labelled(self.y_n.numpy())
 
     @property

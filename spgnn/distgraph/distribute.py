@@ -9,37 +9,32 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 
-from ..config import Distribution, Training, build
+from ..config import Distribution, Training, build, shared_values
 from ..cost.grid import ProcessGrid
 from ..dist import Communicator, SelfCommunicator
-from ..dist.consistency import check_same
+from ..dist.consistency import check_same, digest, versions
 from ..dist.job.protect import find_launcher
 from ..dist.launch import find_hosts, share_of_threads
-from ..errors import InputError, PartitionError, UsageError, agree, nearest, together
-from ..graph import Graph, fingerprint, task_of
+from ..errors import InputError, PartitionError, UsageError, agree, from_root, nearest, together
+from ..graph import Graph, fingerprint
 from ..machine import give_back_memory
 from ..partition import PARTITIONERS, Partition, PartitionFolder, RowBlock, part_graph, partition_of
 from ..partition.checks import count_parts
-from ..partition.folder.blocks import edges_of, merge_blocks, no_rows, row_block, select_rows
+from ..partition.folder.blocks import edges_of, merge_blocks, no_rows, row_block
 from ..partition.hosts import equal_hosts
 from ..spmm.exchange.context import Layout, make_layout
 from ..spmm.exchange.wire import Wire
 from ..spmm.kernels.buffers import make_pool
-from ..spmm.kernels.cuda.placement import device_communicator, place
-from ..spmm.operator.fixed_input import FixedInput
-from .assemble import assemble
-from .consistency import check_block, check_folder, check_options, graph_facts, partition_facts
+from ..spmm.kernels.cuda.placement import Placement, device_communicator, place
+from .assemble import GraphRows, assembled
 from .distgraph import DistGraph
-from .part_sources import FolderSource, GraphSource
 from .scatter import scatter_blocks
-from .tensors import check_fits, check_sums, features, labels, negative_sums
-
-# The block of a rank, the function from nodes to the blocks that own them, name and fingerprint of the graph, the method of the parts.
-OwnRows = tuple[RowBlock, Callable[[np.ndarray], np.ndarray], str, str, str]
 
 
 def distribute(
@@ -109,57 +104,24 @@ def the_only_rank() -> SelfCommunicator:
     return SelfCommunicator()
 
 
-def make_dgraph(source, comm: Communicator, partition, how: Distribution, has_rows: bool = True) -> DistGraph:
-    """Return the DistGraph of `distribute`, for options that are the same on all ranks and name the threads.
+def make_dgraph(source, comm: Communicator, partition, how: Distribution) -> DistGraph:
+    """Return the DistGraph of `distribute`, for options that are the same on all ranks and name the threads. Collective."""
+    layout = layout_of(comm, how)
+    layout.comm.phase = "partition and load"
+    return assembled(_own_rows(source, layout, partition, how), layout, how)
 
-    Args: source    of distribute, or a PartSource: rank p has parts p, p + P, ...
-          has_rows  False: of a PartSource, no rank has rows.
-    Collective.
+
+def layout_of(comm: Communicator, how: Distribution, placement: Placement | None = None) -> Layout:
+    """Return what the operators of a graph share, and give this rank its threads and its device. Collective.
+
+    Args: placement  of a rank that has a graph of its own; None: chosen for the ranks of comm.
     """
     torch.set_num_threads(how.threads)
-    dtype = getattr(torch, how.dtype)
-    placement = place(comm, how.device)
+    placement = place(comm, how.device) if placement is None else placement
     comm, pool = device_communicator(comm, placement), make_pool(placement.device)
-    wires = Wire(how.wire), Wire(how.wire_gradients)
     grid = ProcessGrid(comm.size, how.replication, tuple(find_hosts(comm, how.hosts).tolist()))
-    layout = make_layout(comm, grid, how.scheme, dtype, pool, how.threads, how.order, wires)
-    comm.phase = "partition and load"
-    if isinstance(source, (FolderSource, GraphSource)):
-        facts = source.facts
-        block, owner_of, name, made_of, method = together(
-            comm, lambda: _of_parts(source.block, source.partition, layout, facts.name, facts.fingerprint, has_rows)
-        )
-    else:
-        block, owner_of, name, made_of, method = _own_rows(source, layout, partition, how)
-    check_block(comm, block)
-    give_back_memory()  # what reading and partitioning took
-    if how.feature_norm == "none":
-        together(comm, check_fits, block.own_n, block.X_nF, dtype)
-    else:
-        found = together(comm, negative_sums, block.own_n, block.X_nF)
-        check_sums(dict(comm.all_gather_json([layout.block, found])).values())  # several ranks may have a block
-    comm.phase = "distribute"
-    edges, own_n, n_nodes, rows = [block.A_nN], block.own_n, block.n_nodes, (block.X_nF, block.y_n, block.split_n)
-    edge_rows = block.edges
-    del block
-    A, order_n = assemble(edges, own_n, owner_of, layout, how.operator, how.machine, how.locality, edge_rows)
-    X_nF, y_n, split_n = rows if order_n is None else (select_rows(of_nodes, order_n) for of_nodes in rows)
-    del rows, edge_rows
-    X = features(X_nF, how.feature_norm, pool, dtype, how.threads)
-    y, task = labels(y_n, dtype), task_of(y_n)
-    C = 0 if y is None else y.shape[1] if y.ndim == 2 else int(y.max()) + 1 if len(y) else 0
-    nnz, n_classes = np.array([A.nnz]), np.array([C])
-    comm.all_reduce(nnz)
-    comm.all_reduce(n_classes, "max")
-    dgraph = DistGraph(
-        comm=comm, A=A, X=X, y_n=y, split_n=split_n, n_nodes=n_nodes, n_classes=int(n_classes[0]), task=task,
-        name=name, scheme=layout.scheme, method=method, nnz=int(nnz[0]), replication=how.replication,
-        feature_norm=how.feature_norm, fingerprint=made_of,
-    )  # fmt: skip
-    if how.keep and X is not None:
-        A.fixed_input = FixedInput(X)
-    give_back_memory()
-    return dgraph
+    wires = Wire(how.wire), Wire(how.wire_gradients)
+    return make_layout(comm, grid, how.scheme, getattr(torch, how.dtype), pool, how.threads, how.order, wires)
 
 
 def built(options: dict, where: str) -> Distribution:
@@ -183,7 +145,7 @@ def _opened(source, partition) -> tuple:
     return source, partition
 
 
-def _own_rows(source, layout: Layout, partition, how: Distribution) -> OwnRows:
+def _own_rows(source, layout: Layout, partition, how: Distribution) -> GraphRows:
     """Return this rank's rows of a graph or folder. If source is a function, its graph is freed. Collective."""
     comm, k = layout.comm, layout.grid.rows
 
@@ -195,60 +157,67 @@ def _own_rows(source, layout: Layout, partition, how: Distribution) -> OwnRows:
             raise UsageError(f"distribute got a function that returns a {type(graph).__name__}; expected a Graph")
         return graph
 
+    def of_folder(folder: PartitionFolder) -> GraphRows:
+        part = folder.partition()
+        _check_ranks(part.k, layout)
+        if isinstance(graph, Graph):
+            part.check_graph(graph.in_use())
+        about = {"name": part.graph_name or folder.path.name, "fingerprint": folder.manifest["fingerprint"]}
+        return rows_of_parts(folder.checked_block, part, layout, about)
+
     graph = together(comm, read)  # also where rank 0 alone has a source
     folder = next((given for given in (partition, source) if isinstance(given, PartitionFolder)), None)
     if folder is not None:
         check_folder(comm, folder)
-        return together(comm, _of_folder, folder, graph, layout)
+        return together(comm, of_folder, folder)
     has_graph = comm.all_gather_json(graph is not None)
     if not has_graph[0]:
         agree(comm, InputError("distribute needs the graph on rank 0") if comm.rank == 0 else None)
     if comm.size > 1:
         own = together(comm, partition_facts, partition, comm.rank)
-        check_same(comm, (graph_facts(graph) if all(has_graph) else {}) | own)
+        check_same(comm, (graph_facts(graph) if graph is not None and all(has_graph) else {}) | own)
     graph, part = together(comm, _partitioned, graph, layout, partition, how)
-    about = together(comm, lambda: (graph.name, fingerprint(graph), part.method), root=0)
-    name, made_of, method = comm.all_gather_json(about)[0]
+
+    def describe() -> dict[str, str]:
+        assert graph is not None and part is not None
+        return {"name": graph.name, "method": part.method, "fingerprint": fingerprint(graph)}
+
+    about = from_root(comm, describe)
+    if comm.size == 1 and graph is not None:
+        return rows_of_graph(graph, about)
     owner_N = np.empty(comm.all_gather_json(None if part is None else part.n_nodes)[0], np.int32)
-    if comm.rank == 0:
+    if comm.rank == 0 and part is not None:
         owner_N[:] = part.owner_N
     comm.broadcast(owner_N)
-    if comm.size == 1:
-        own_N = np.arange(graph.n_nodes)
-        rows = (graph.A, graph.X, graph.y, graph.split)
-        block = RowBlock(own_N, *rows, n_nodes=graph.n_nodes, k=1, rank=0, edges=edges_of(graph))
-    elif all(has_graph):
+    if graph is not None and all(has_graph):
         block = together(comm, row_block, graph, part or Partition(owner_N, k), layout.block)
     else:
-        block = scatter_blocks(layout, graph, part)
-    return block, lambda ids: owner_N[ids], name, made_of, method
+        block = scatter_blocks(layout, *((graph, part) if comm.rank == 0 else (None, None)))
+    return GraphRows.of_block(block, about, lambda ids: owner_N[ids])
 
 
-def _of_folder(folder: PartitionFolder, graph, layout: Layout) -> OwnRows:
-    part = folder.partition()
-    _check_ranks(part.k, layout)
-    if isinstance(graph, Graph):
-        part.check_graph(graph.in_use())
-    name = part.graph_name or folder.path.name
-    return _of_parts(folder.checked_block, part, layout, name, folder.manifest["fingerprint"])
+def rows_of_graph(graph: Graph, about: dict[str, str]) -> GraphRows:
+    """Return all rows of a graph, for one rank."""
+    arrays = (np.arange(graph.n_nodes), graph.A, graph.X, graph.y, graph.split)
+    return GraphRows(*arrays, graph.n_nodes, about, edges=edges_of(graph))
 
 
-def _of_parts(
-    block_of: Callable[[int], RowBlock],
-    part: Partition,
-    layout: Layout,
-    name: str,
-    made_of: str,
-    has_rows: bool = True,
-) -> OwnRows:
-    """Return the rows of parts p, p + R, ... of block row p of R; none where there is no such part."""
+def rows_of_parts(
+    block_of: Callable[[int], RowBlock], part: Partition, layout: Layout, about: dict[str, str], has_rows: bool = True
+) -> GraphRows:
+    """Return the rows of parts r, r + R, ... for block row r of R; none where there is no such part.
+
+    Args: about  name and fingerprint of the graph; has_rows: False for no rows on any rank.
+    """
     R, r = layout.grid.rows, layout.block
     blocks = [block_of(p) for p in range(r, part.k, R) if has_rows]
     block = merge_blocks(blocks, R, r) if blocks else no_rows(block_of(0), R, r)
-    return block, lambda ids: part.owner_N[ids] % R, name, made_of, part.method
+    return GraphRows.of_block(block, about | {"method": part.method}, lambda ids: part.owner_N[ids] % R)
 
 
-def _partitioned(graph: Graph | None, layout: Layout, partition, how: Distribution):
+def _partitioned(
+    graph: Graph | None, layout: Layout, partition: Partition | np.ndarray | None, how: Distribution
+) -> tuple[Graph | None, Partition | None]:
     """Return the graph as it is used and its partition; on rank 0 alone where a partitioner has to run."""
     k = layout.grid.rows
     graph = None if graph is None else graph.in_use()
@@ -259,7 +228,7 @@ def _partitioned(graph: Graph | None, layout: Layout, partition, how: Distributi
         part.check_length(graph)
         return graph, part.dealt(k)
     PARTITIONERS.find(how.method)  # also where one rank needs none
-    if layout.comm.rank != 0:
+    if layout.comm.rank != 0 or graph is None:
         return graph, None  # one rank computes it: the others would only do the same work again
     if k == 1:
         return graph, Partition(np.zeros(graph.n_nodes, np.int32), 1, method="none")
@@ -277,3 +246,51 @@ def _check_ranks(k: int, layout: Layout) -> None:
         copies = f", {c} to a part" if c > 1 else ""
         fits = fits if k % c == 0 else f"make a partition with k = {P // c}"
         raise PartitionError(f"the partition has k = {k} parts, the job {P} rank(s){copies}; {fits}")
+
+
+def check_options(comm, source, partition, how: Distribution, **options) -> None:
+    """Raise, on all ranks, where options, kinds of sources, or versions differ between ranks; options: more of them. Collective."""
+    is_folder = lambda given: isinstance(given, PartitionFolder)
+    kinds = {"option.source": "folder" if is_folder(source) else "graph"}
+    kinds["option.partition"] = "folder" if is_folder(partition) else "array or method"
+    given = {f"option.{name}": value for name, value in options.items()}
+    check_same(comm, kinds | shared_values(how) | versions() | given)
+
+
+def graph_facts(graph: Graph) -> dict[str, Any]:
+    """Return sizes and digests of a graph that every rank holds."""
+    A, X = graph.A, graph.X
+    facts = {"graph.name": graph.name, "graph.edges": graph.edges, "graph.nodes": graph.n_nodes, "graph.nnz": graph.nnz}
+    facts["graph.A"] = digest(A.indptr.astype(np.int64), A.indices.astype(np.int64), A.data)
+    facts["graph.X"] = _described(X) + digest(
+        *((X.indptr.astype(np.int64), X.indices.astype(np.int64), X.data) if isinstance(X, sp.csr_array) else (X,))
+    )
+    facts["graph.y"] = _described(graph.y) + digest(graph.y)
+    facts["graph.split"] = _described(graph.split) + digest(graph.split)
+    facts["graph.edge_attr"] = _described(graph.edge_attr) + digest(graph.edge_attr, graph.edge_ids)
+    return facts
+
+
+def partition_facts(partition: Partition | np.ndarray | None, rank: int) -> dict[str, Any]:
+    """Return the digest of the partition in memory; ranks other than 0 need not be given it, and then say nothing of it."""
+    nothing = None if rank else "none"
+    facts = {"partition.k": getattr(partition, "k", nothing), "partition.owner": nothing}
+    if partition is None:
+        return facts
+    try:
+        owner_N = np.asarray(getattr(partition, "owner_N", partition))
+    except ValueError:
+        return facts | {"partition.owner": "unlike things"}
+    has_integers = owner_N.dtype.kind in "iu"  # the gate refuses the rest
+    return facts | {"partition.owner": digest(owner_N.astype(np.int64)) if has_integers else str(owner_N.dtype)}
+
+
+def check_folder(comm, folder: PartitionFolder) -> None:
+    """Raise, on all ranks, where they see different partition folders; a manifest has the digests of the rest. Collective."""
+    is_there = lambda: (folder.path / "manifest.json").is_file()
+    manifest = together(comm, lambda: folder.hash[:16] if is_there() else "missing")
+    check_same(comm, {"partition.manifest": manifest})
+
+
+def _described(array) -> str:
+    return "" if array is None else f"{array.dtype} {'x'.join(map(str, array.shape))} "

@@ -5,62 +5,35 @@ Shapes: N nodes, n own nodes, g nodes of the halo, m = n + g rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import scipy.sparse as sp
 
-from ..config.names import Norm
 from ..errors import PartitionError
-from ..graph import WITH_LOOPS, lacks_loop, with_self_loops
 from ..partition import RowBlock
 from ..partition.folder.blocks import Halo
 from ..spmm.edges.edge_table import NoEdgeTable
-from ..spmm.exchange.context import Layout
-from ..spmm.exchange.index_map import IndexMap, make_csr, places_of
-from ..spmm.exchange.stages import Blocks
-from ..spmm.operator.dist_spmm import DistSpMM
-from ..spmm.operator.norms import Norms, RawBlocks
+from ..spmm.exchange.index_map import make_csr, places_of
+from .assemble import Features, GraphRows, Known
 
 NO_ATTRIBUTES = "a part and its halo have no attributes of edges; distribute the folder or the graph to all ranks"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PartRows:
-    """The rows of a part: own ones first, then the halo's, each by rising id.
-
-    node_m      (m,) int64, original ids; the first n_own are own.
-    A_mm        (m, m) CSR of the known entries, columns in the order of node_m.
-    sums_m3     (m, 3) float64: row sum, column sum and diagonal (NaN: none) in the whole graph.
-    is_whole_m  (m,) bool: A_mm has all entries of the row.
-    X_mF        features, or None.
-    """
-
-    node_m: np.ndarray
-    n_own: int
-    A_mm: sp.csr_array
-    sums_m3: np.ndarray
-    is_whole_m: np.ndarray
-    X_mF: np.ndarray | sp.csr_array | None
-
-
-def part_rows(block: RowBlock, sums_n3: np.ndarray, halo: Halo | None, hops: int, is_symmetric: bool) -> PartRows:
+def part_rows(block: RowBlock, sums_n3: np.ndarray, halo: Halo | None, hops: int, is_symmetric: bool) -> GraphRows:
     """Return the rows of a part with the nodes of its halo within some hops.
 
     A row of the last hop has the mirror images of the entries of whole rows, if A is symmetric, and its own diagonal.
     Args: sums_n3  of own nodes; halo: of as many hops or more, None for hops = 0.
           hops     of the halo that are used; 0: own rows lose the columns of other parts.
     """
-    chosen_g = np.flatnonzero(halo.hop_g <= hops) if hops else np.empty(0, np.int64)
-    node_g = halo.node_g[chosen_g] if hops else np.empty(0, np.int64)
-    node_m = np.concatenate([block.own_n, node_g])
-    n, m = len(block.own_n), len(node_m)
-    sums_m3 = np.concatenate([sums_n3, halo.sums_g3[chosen_g]]) if hops else np.array(sums_n3)
-    is_whole_m = np.ones(m, bool)
+    no_nodes, n = np.empty(0, np.int64), len(block.own_n)
+    chosen_g = no_nodes if halo is None else np.flatnonzero(halo.hop_g <= hops)
+    node_m = np.concatenate([block.own_n, no_nodes if halo is None else halo.node_g[chosen_g]])
+    m, sums_m3, is_whole_m = len(node_m), np.array(sums_n3), np.ones(len(node_m), bool)
     rows, columns, data = _entries(block.A_nN, np.arange(n))
-    if hops:
+    if halo is not None and halo.sums_g3 is not None:
+        sums_m3 = np.concatenate([sums_n3, halo.sums_g3[chosen_g]])
         is_whole_m[n:] = halo.hop_g[chosen_g] < hops
-        if hops > 1:
+        if halo.A_gN is not None and hops > 1:
             whole_g = chosen_g[is_whole_m[n:]]
             more = _entries(halo.A_gN[whole_g], n + np.flatnonzero(is_whole_m[n:]))
             rows, columns, data = (np.concatenate(pair) for pair in zip((rows, columns, data), more))
@@ -75,28 +48,41 @@ def part_rows(block: RowBlock, sums_n3: np.ndarray, halo: Halo | None, hops: int
     if hops:
         rows, places, data = _with_last_hop(rows, places, data, sums_m3, is_whole_m, is_symmetric)
     A_mm = make_csr(data, rows, places, (m, m))
-    return PartRows(node_m, n, A_mm, sums_m3, is_whole_m, joined(block.X_nF, halo, chosen_g))
+    return _rows(block, node_m, A_mm, sums_m3, is_whole_m, joined(block.X_nF, halo, chosen_g))
 
 
-def part_operator(part: PartRows, layout: Layout, operator: Norm, has_edges: bool = False) -> DistSpMM:
-    """Return the operator of a part on one rank, from which `with_norm` gets the others.
+def own_part_rows(block: RowBlock, sums_n3: np.ndarray, halo: Halo, input_hops: int | None = None) -> GraphRows:
+    """Return the own rows of a part, complete, and of nodes of the halo the diagonal alone, which sums of A + I need.
 
-    Whole rows equal the rows of the operator of the whole graph, as their sums are; bitwise, unless weights have sums that
-    float64 rounds.
-    Args: has_edges  edges of the graph have attributes, which the operator has not.
+    Args: input_hops  0: X is of own nodes; 1: and of the halo after them; None: no X.
     """
-    index = IndexMap(part.node_m, np.empty(0, np.int64), np.zeros(1, np.int64))
-    has_loops = operator in WITH_LOOPS
-    loopless_m = lacks_loop(part.A_mm)
-    A_oo = with_self_loops(part.A_mm) if has_loops else part.A_mm
-    A_og = sp.csr_array((len(part.node_m), 0), dtype=A_oo.dtype)
-    sums_m, (looped_m, columns_m) = part.sums_m3[:, 0], (part.sums_m3[:, axis] + loopless_m for axis in (0, 1))
-    is_whole_m = None if part.is_whole_m.all() else part.is_whole_m
-    blocks = Blocks(A_oo, A_og, index)
-    raw = RawBlocks(blocks, sums_m, looped_m, loopless_m, has_loops, True, columns_m, is_whole_m)
-    norms = Norms(raw, None, layout)
-    norms.edges = NoEdgeTable(NO_ATTRIBUTES) if has_edges else None
-    return norms.make(operator)
+    assert halo.sums_g3 is not None
+    is_near_g, no_nodes = halo.hop_g == 1, np.empty(0, np.int64)
+    node_m = np.concatenate([block.own_n, halo.node_g[is_near_g]])
+    sums_m3 = np.concatenate([sums_n3, halo.sums_g3[is_near_g]])
+    n, m, A = len(block.own_n), len(node_m), block.A_nN
+    loops = n + np.flatnonzero(~np.isnan(sums_m3[n:, 2]))
+    index = np.int64 if A.nnz + m >= 2**31 else np.int32
+    indices = np.concatenate([places_of(node_m, A.indices, block.n_nodes), loops]).astype(index, copy=False)
+    data = np.concatenate([A.data, sums_m3[loops, 2].astype(A.data.dtype)])
+    per_m = np.zeros(m + 1, np.int64)
+    per_m[1 : n + 1] = np.diff(A.indptr)
+    per_m[loops + 1] = 1
+    A_mm = sp.csr_array((data, indices, np.cumsum(per_m).astype(index)), shape=(m, m))
+    A_mm.sort_indices()
+    is_whole_m = np.arange(m) < n
+    X = None if input_hops is None else joined(block.X_nF, halo, np.flatnonzero(is_near_g) if input_hops else no_nodes)
+    return _rows(block, node_m, A_mm, sums_m3, is_whole_m, X)
+
+
+def _rows(
+    block: RowBlock, node_m: np.ndarray, A_mm: sp.csr_array, sums_m3: np.ndarray, is_whole_m: np.ndarray, X_mF: Features
+) -> GraphRows:
+    """Return the rows of a part without labels, which Parts has."""
+    edges = None if block.edges is None else NoEdgeTable(NO_ATTRIBUTES)
+    about = {"name": f"part {block.rank}", "method": "none"}
+    known = Known(len(block.own_n), sums_m3, None if is_whole_m.all() else is_whole_m)
+    return GraphRows(node_m, A_mm, X_mF, None, None, block.n_nodes, about, edges=edges, known=known)
 
 
 def _entries(A: sp.csr_array, row_n: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -114,9 +100,9 @@ def _with_last_hop(rows, places, data, sums_m3, is_whole_m, is_symmetric: bool) 
     return tuple(np.concatenate(arrays) for arrays in zip(*found))
 
 
-def joined(X_nF, halo: Halo | None, chosen_g: np.ndarray):
+def joined(X_nF: Features, halo: Halo | None, chosen_g: np.ndarray) -> Features:
     """Return the features of own nodes, then those of chosen nodes of the halo."""
-    if X_nF is None or not len(chosen_g):
+    if X_nF is None or halo is None or halo.X_gF is None or not len(chosen_g):
         return X_nF
     X_gF = halo.X_gF[chosen_g]
     if sp.issparse(X_nF):

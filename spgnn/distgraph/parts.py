@@ -15,27 +15,29 @@ import torch
 
 from ..config import Distribution
 from ..config.names import Norm
-from ..cost.grid import ProcessGrid
 from ..dist import Communicator, SelfCommunicator
 from ..dist.consistency import check_same
 from ..dist.launch import share_of_threads
 from ..errors import UsageError, together
 from ..graph import NO_SPLIT, TRAIN, UNLABELLED, Graph, given_split, labelled, random_split, task_of
 from ..graph.edge_attr import without_parallel
-from ..machine import give_back_memory
 from ..partition import Partition, PartitionFolder, RowBlock, partition_of
 from ..partition.checks import check_hops
 from ..partition.folder.blocks import check_rank
-from ..spmm.exchange.context import make_layout
-from ..spmm.kernels.buffers import make_pool
-from ..spmm.kernels.cuda.placement import device_communicator, place
-from ..spmm.operator.fixed_input import FixedInput
-from .consistency import check_folder, check_options, graph_facts, partition_facts
+from ..spmm.kernels.cuda.placement import place
+from .assemble import GraphRows, assembled
 from .distgraph import DistGraph
-from .distribute import built
-from .part_rows import part_operator, part_rows
+from .distribute import (
+    built,
+    check_folder,
+    check_options,
+    graph_facts,
+    layout_of,
+    partition_facts,
+    rows_of_parts,
+)
+from .part_rows import part_rows
 from .part_sources import FolderSource, GraphSource, PartSource
-from .tensors import check_fits, check_sums, features, labels, negative_sums
 
 
 class Parts:
@@ -145,33 +147,28 @@ class Parts:
         Raises: PartitionError naming file and node for damaged arrays.
         """
         check_rank(p, self.k)
-        how = self.how if operator is None else replace(self.how, operator=operator)
-        torch.set_num_threads(how.threads)
-        dtype, comm = getattr(torch, how.dtype), device_communicator(SelfCommunicator(), self._placement)
-        pool = make_pool(self._placement.device)
-        layout = make_layout(comm, ProcessGrid(comm.size), "columns", dtype, pool, how.threads, how.order)
         block, sums_n3, halo = self.source.part(p)
-        if how.feature_norm == "none":
-            check_fits(block.own_n, block.X_nF, dtype)
-            if halo is not None:
-                check_fits(halo.node_g, halo.X_gF, dtype)
-        else:
-            check_sums([negative_sums(block.own_n, block.X_nF)])  # halos are own nodes of other parts
         rows = part_rows(block, sums_n3, halo, self.hops, self.source.facts.is_symmetric)
-        y_m, split_m = self.labels(block, len(rows.node_m))
-        has_edges = block.edges is not None
+        rows.y_n, rows.split_n = self.labels(block, len(rows.node_n))
         del block, sums_n3, halo
-        A = part_operator(rows, layout, how.operator, has_edges)
-        X = features(rows.X_mF, how.feature_norm, pool, dtype, how.threads)
-        dgraph = DistGraph(
-            comm=comm, A=A, X=X, y_n=labels(y_m, dtype), split_n=split_m, n_nodes=self.n_nodes, n_classes=self.n_classes,
-            task=self.source.facts.task,
-            name=f"{self.name} part {p}", scheme="columns", method=self.method, nnz=A.nnz,
+        return self.alone(rows, p, operator)
+
+    def alone(self, rows: GraphRows, p: int, operator: Norm | None = None, keep: bool = True) -> DistGraph:
+        """Return the DistGraph of rows of part p, on one rank and its device; see how_alone."""
+        how = self.how_alone(operator, keep)
+        rows.about = {"name": f"{self.name} part {p}", "method": self.method}
+        dgraph = assembled(rows, layout_of(SelfCommunicator(), how, self._placement), how)
+        return replace(dgraph, n_classes=self.n_classes)  # of which a part may lack the last
+
+    def how_alone(self, operator: Norm | None = None, keep: bool = True) -> Distribution:
+        """Return the options of a part on one rank, which exchanges nothing and keeps the order of its rows.
+
+        Args: operator  None: the options'; keep: False: A X is not cached, whatever the options are.
+        """
+        return replace(
+            self.how, scheme="columns", replication=1, locality=False, wire="float32", wire_gradients="float32",
+            operator=self.how.operator if operator is None else operator, keep=keep and self.how.keep,
         )  # fmt: skip
-        if how.keep and X is not None:
-            A.fixed_input = FixedInput(X)
-        give_back_memory()
-        return dgraph
 
     def graph(self, p: int) -> Graph:
         """Return the rows that part p knows, in the order of `open`, as a Graph of their own, from which subgraphs are drawn.
@@ -182,9 +179,9 @@ class Parts:
         check_rank(p, self.k)
         block, sums_n3, halo = self.source.part(p)
         rows = part_rows(block, sums_n3, halo, self.hops, self.source.facts.is_symmetric)
-        y_m, split_m = self.labels(block, len(rows.node_m))
+        y_m, split_m = self.labels(block, len(rows.node_n))
         edges = "undirected" if self.source.facts.is_symmetric else "directed"
-        return Graph(without_parallel(rows.A_mm), rows.X_mF, y_m, split_m, f"{self.name} part {p}", edges)
+        return Graph(without_parallel(rows.A), rows.X_nF, y_m, split_m, f"{self.name} part {p}", edges)
 
     def labels(self, block: RowBlock, m: int) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Return labels and split of the m rows of a part; the halo's are unknown here."""
@@ -194,10 +191,10 @@ class Parts:
         y_m = np.full((m, *block.y_n.shape[1:]), none, block.y_n.dtype)
         y_m[:n] = block.y_n
         split_m = np.full(m, NO_SPLIT, np.int8)
-        if self.drawn_N is None:
-            split_m[:n] = given_split(self.name, block.split_n, self.split)
-        else:
-            split_m[:n] = self.drawn_N[block.own_n]
+        drawn_N = self.drawn_N
+        split_n = given_split(self.name, block.split_n, self.split) if drawn_N is None else drawn_N[block.own_n]
+        assert split_n is not None
+        split_m[:n] = split_n
         return y_m, split_m
 
     def _is_given(self, split: str) -> bool:
@@ -210,7 +207,7 @@ class Parts:
         """Draw a split over the labelled nodes of all parts, the same on any ranks. Collective."""
         found = together(self.comm, lambda: [self.source.labels(p) for p in self.own])
         ids = np.concatenate([np.empty(0, np.int64), *(own_n for own_n, _ in found)])
-        known = [labelled(y).astype(np.int8) for _, y in found]
+        known = [labelled(y_n).astype(np.int8) for _, y_n in found if y_n is not None]
         ids_N = self.comm.all_gather(ids)
         known_N = self.comm.all_gather(np.concatenate([np.empty(0, np.int8), *known]))
         label_N = np.full(self.n_nodes, UNLABELLED, np.int8)
@@ -234,3 +231,30 @@ def _checked_partition(graph: Graph, owner_N) -> tuple[Graph, Partition]:
     partition = owner_N if isinstance(owner_N, Partition) else partition_of(graph, owner_N)
     partition.check_length(graph)
     return graph, partition
+
+
+def merge_parts(parts: Parts) -> DistGraph:
+    """Return the whole graph with each rank holding the rows of its parts, with the split and options of the parts.
+
+    Ranks without a part have no rows. Collective.
+    """
+    dgraph = _merged(parts, replace(parts.how, replication=1))
+    if dgraph.y_n is None:
+        return dgraph
+    if parts.drawn_N is None:
+        return replace(dgraph, split_n=given_split(parts.name, dgraph.split_n, parts.split))
+    return replace(dgraph, split_n=parts.drawn_N[dgraph.node_n])
+
+
+def rowless_parts(parts: Parts) -> DistGraph:
+    """Return a DistGraph with the sizes of a graph, and no rows on any rank, for trainings that read its parts alone. Collective."""
+    how = replace(parts.how, replication=1, scheme="columns", keep=False)
+    return replace(_merged(parts, how, has_rows=False), n_classes=parts.n_classes, nnz=parts.source.facts.nnz)
+
+
+def _merged(parts: Parts, how: Distribution, has_rows: bool = True) -> DistGraph:
+    source, layout = parts.source, layout_of(parts.comm, how)
+    about = {"name": parts.name, "fingerprint": source.facts.fingerprint}
+    layout.comm.phase = "partition and load"
+    read = lambda: rows_of_parts(source.block, source.partition, layout, about, has_rows)
+    return assembled(together(layout.comm, read), layout, how)

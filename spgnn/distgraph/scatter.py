@@ -11,6 +11,7 @@ import math
 import numpy as np
 import scipy.sparse as sp
 
+from ..dist import Communicator
 from ..graph import Graph
 from ..graph.edge_attr import nonzeros_of
 from ..partition import Partition, RowBlock
@@ -21,31 +22,32 @@ ROUND_BYTES = 1 << 26  # that are copied at once, or the rows of one rank where 
 
 
 def scatter_blocks(layout: Layout, graph: Graph | None, part: Partition | None) -> RowBlock:
-    """Return this rank's RowBlock of the graph that rank 0 holds; the ranks of a process row get the same. Collective."""
-    comm, is_root = layout.comm, layout.comm.rank == 0
-    fields = ("X", "y", "split", "edge_attr")
-    about = None
-    if is_root:
+    """Return this rank's RowBlock of the graph of rank 0; the ranks of a process row get the same.
+
+    Args: graph, part  of rank 0; None on the others.
+    Collective.
+    """
+    comm, about = layout.comm, None
+    if graph is not None:
         about = {"n_nodes": graph.n_nodes, "n_features": graph.n_features, "sparse": sp.issparse(graph.X)}
-        about |= {name: getattr(graph, name) is not None for name in fields}
+        about |= {name: getattr(graph, name) is not None for name in ("X", "y", "split", "edge_attr")}
         about["edges_listed"] = graph.meta.get("edges_listed", 0)
     about = comm.all_gather_json(about)[0]
-    order_N = _once_a_rank(part, layout.grid.c) if is_root else None
-    sizes_P = np.repeat(part.sizes_k.astype(np.int64), layout.grid.c) if is_root else np.zeros(comm.size, np.int64)
+    sizes_P = np.zeros(comm.size, np.int64) if part is None else np.repeat(part.sizes_k.astype(np.int64), layout.grid.c)
     comm.broadcast(sizes_P)
+    order_N = None if part is None else _once_a_rank(part, layout.grid.c)
+    of_graph = lambda name: None if graph is None else getattr(graph, name)
+    rows = lambda name: _scatter_rows(comm, of_graph(name), sizes_P, order_N) if about[name] else None
     own_n = _scatter_rows(comm, order_N, sizes_P)
-    A_nN = _scatter_csr(comm, graph.A if is_root else None, order_N, sizes_P, about["n_nodes"])
-    X_nF = None
-    if about["X"] and about["sparse"]:
-        X_nF = _scatter_csr(comm, graph.X if is_root else None, order_N, sizes_P, about["n_features"])
-    elif about["X"]:
-        X_nF = _scatter_rows(comm, graph.X if is_root else None, sizes_P, order_N)
+    A_nN = _scatter_csr(comm, of_graph("A"), order_N, sizes_P, about["n_nodes"])
+    is_sparse = about["X"] and about["sparse"]
+    X_nF = _scatter_csr(comm, of_graph("X"), order_N, sizes_P, about["n_features"]) if is_sparse else rows("X")
     # Labels may have any integer type; these travel, and numbers as they are.
-    y_N = graph.y if is_root else None
-    if is_root and about["y"] and graph.task != "numbers":
+    y_N = of_graph("y")
+    if y_N is not None and of_graph("task") != "numbers":
         y_N = y_N.astype(np.int64 if y_N.ndim == 1 else np.int8, copy=False)
     y_n = _scatter_rows(comm, y_N, sizes_P, order_N) if about["y"] else None
-    split_n = _scatter_rows(comm, graph.split if is_root else None, sizes_P, order_N) if about["split"] else None
+    split_n = rows("split")
     edges = _scatter_edges(comm, graph, order_N, A_nN.nnz, about["edges_listed"]) if about["edge_attr"] else None
     of = {"n_nodes": about["n_nodes"], "k": layout.grid.rows, "rank": layout.block}
     return RowBlock(own_n, A_nN, X_nF, y_n, split_n, **of, edges=edges)
@@ -59,57 +61,65 @@ def _once_a_rank(part: Partition, c: int) -> np.ndarray:
     return np.concatenate([rows for own in parts for rows in [own] * c])
 
 
-def _scatter_csr(comm, M, order_R, sizes_P, n_columns: int) -> sp.csr_array:
+def _scatter_csr(
+    comm: Communicator, M: sp.csr_array | None, order_R: np.ndarray | None, sizes_P: np.ndarray, n_columns: int
+) -> sp.csr_array:
     """Return this rank's stretch of the rows M[order] that rank 0 holds."""
-    is_root = comm.rank == 0
-    lengths_N = np.diff(M.indptr).astype(np.int64) if is_root else None
+    lengths_N = None if M is None else np.diff(M.indptr).astype(np.int64)
     lengths = _scatter_rows(comm, lengths_N, sizes_P, order_R)
     nnz_P = np.zeros(comm.size, np.int64)
-    if is_root:
+    if lengths_N is not None:
         nnz_P[:] = np.diff(
             np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths_N[order_R])])[
                 np.concatenate([[0], np.cumsum(sizes_P)])
             ]
         )
     comm.broadcast(nnz_P)
-    dtypes = comm.all_gather_json([M.indices.dtype.str, M.data.dtype.str] if is_root else None)[0]
+    dtypes = comm.all_gather_json(None if M is None else [M.indices.dtype.str, M.data.dtype.str])[0]
     indices, data = (np.empty(nnz_P[comm.rank], np.dtype(name)) for name in dtypes)
     for ranks, rows in _rounds(nnz_P * (indices.itemsize + data.itemsize), sizes_P):
-        block = sp.csr_array(M[order_R[rows]]) if is_root else None
+        block = None if M is None else sp.csr_array(M[order_R[rows]])
         for name, recv in (("indices", indices), ("data", data)):
             # Of the type that all ranks expect: scipy may take a narrower one for the indices of a block.
             _send(
-                comm, getattr(block, name).astype(recv.dtype, copy=False) if is_root else recv[:0], recv, nnz_P, ranks
+                comm,
+                recv[:0] if block is None else getattr(block, name).astype(recv.dtype, copy=False),
+                recv,
+                nnz_P,
+                ranks,
             )
         del block  # before the next is made
     indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
     return sp.csr_array((data, indices, indptr), shape=(len(lengths), n_columns))
 
 
-def _scatter_edges(comm, graph: Graph | None, order_R, nnz: int, n_listed: int) -> EdgeRows:
+def _scatter_edges(
+    comm: Communicator, graph: Graph | None, order_R: np.ndarray | None, nnz: int, n_listed: int
+) -> EdgeRows:
     """Return the attributes of this rank's nnz nonzeros of the graph that rank 0 holds."""
     nnz_P = comm.all_gather(np.array([nnz], np.int64))
-    is_root = comm.rank == 0
-    order_E = nonzeros_of(graph.A.indptr, order_R) if is_root else None
-    arrays = (graph.edge_attr, graph.edge_ids) if is_root else (None, None)
-    return EdgeRows(*(_scatter_rows(comm, rows, nnz_P, order_E) for rows in arrays), n_listed)
+    order_E = None if graph is None or order_R is None else nonzeros_of(graph.A.indptr, order_R)
+    arrays = (None, None) if graph is None else (graph.edge_attr, graph.edge_ids)
+    attr_EF, ids_E = (_scatter_rows(comm, rows, nnz_P, order_E) for rows in arrays)
+    return EdgeRows(attr_EF, ids_E, n_listed)
 
 
-def _scatter_rows(comm, rows, rows_P, order_R=None) -> np.ndarray:
+def _scatter_rows(
+    comm: Communicator, rows: np.ndarray | None, rows_P: np.ndarray, order_R: np.ndarray | None = None
+) -> np.ndarray:
     """Return this rank's stretch of rows, or of rows[order], that rank 0 holds, rank after rank; rows_P on all ranks."""
-    is_root = comm.rank == 0
-    about = comm.all_gather_json([rows.dtype.str, list(rows.shape[1:])] if is_root else None)[0]
+    about = comm.all_gather_json(None if rows is None else [rows.dtype.str, list(rows.shape[1:])])[0]
     dtype, shape = np.dtype(about[0]), tuple(about[1])
     recv = np.empty((int(rows_P[comm.rank]), *shape), dtype)
     row_bytes = dtype.itemsize * math.prod(shape)
     for ranks, stretch in _rounds(rows_P * row_bytes, rows_P):
-        send = (rows[stretch] if order_R is None else rows[order_R[stretch]]) if is_root else recv[:0]
+        send = recv[:0] if rows is None else rows[stretch] if order_R is None else rows[order_R[stretch]]
         _send(comm, send, recv, rows_P, ranks)
         del send
     return recv
 
 
-def _rounds(bytes_P, rows_P) -> list[tuple[slice, slice]]:
+def _rounds(bytes_P: np.ndarray, rows_P: np.ndarray) -> list[tuple[slice, slice]]:
     """Return (ranks, rows) of each round: ranks one after the other up to ROUND_BYTES, or one with more."""
     ends, rounds, first = np.concatenate([[0], np.cumsum(rows_P)]), [], 0
     while first < len(rows_P):
@@ -119,7 +129,7 @@ def _rounds(bytes_P, rows_P) -> list[tuple[slice, slice]]:
     return rounds
 
 
-def _send(comm, send, recv, rows_P, ranks: slice) -> None:
+def _send(comm: Communicator, send: np.ndarray, recv: np.ndarray, rows_P: np.ndarray, ranks: slice) -> None:
     """Send each rank of a round its stretch of what rank 0 holds; the others get nothing yet. Collective."""
     send_P, recv_P = np.zeros(comm.size, np.int64), np.zeros(comm.size, np.int64)
     if comm.rank == 0:

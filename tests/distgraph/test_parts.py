@@ -64,6 +64,15 @@ def known_entries(graph, own_n, hops):
     return nodes, known & is_in[None, :], hop, pattern
 
 
+def test_a_part_has_the_feature_norm_of_its_options_and_keeps_the_order_of_its_rows():
+    graph, partition = cut()
+    graph = replace(graph, X=np.abs(graph.X))
+    parts = alone(graph, partition, 1, feature_norm="row", locality=True)
+    dgraph = parts.open(1)
+    assert dgraph.feature_norm == "row" and dgraph.n_classes == graph.n_classes and dgraph.scheme == "columns"
+    np.testing.assert_array_equal(dgraph.node_n[: len(partition.own(1))], partition.own(1))
+
+
 @pytest.mark.parametrize("hops", [0, 1, 2])
 @pytest.mark.parametrize("how", NORMS)
 @pytest.mark.parametrize("kind", KINDS)

@@ -13,8 +13,8 @@ import torch
 
 from ...config.names import ITEMSIZE, Evaluation
 from ...cost.memory import OWNER_BYTES, SETUP_BYTES, nonzero_bytes
-from ...distgraph import DistGraph, Parts
-from ...distgraph.merged_parts import merge_parts, rowless_parts
+from ...distgraph import DistGraph, Parts, merge_parts
+from ...distgraph.parts import rowless_parts
 from ...errors import ResourceError, UsageError
 from ...layers import Stack
 from ...machine import rss_bytes

@@ -110,7 +110,7 @@ class Layerwise:
             if number == 1:
                 return self._open, X
         rows, (width, dtype) = self._open, self.written[number - 2]
-        H = self.reader.pool.empty(len(rows.node_m), width, dtype=dtype)
+        H = self.reader.layout.pool.empty(len(rows.node_m), width, dtype=dtype)
         bits, n = array_of(H), rows.n
         scratch.read(_name(number - 1), p, bits[:n])
         for q, which, places in self.reader.owners(rows.node_m[n:]):

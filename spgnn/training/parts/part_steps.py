@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import time
 from copy import copy
-from dataclasses import replace
 
 import numpy as np
 import torch
 
-from ...config import Distribution, TrainConfig
+from ...config import TrainConfig
 from ...cost.memory import PARTS_SHARE
-from ...dist import SelfCommunicator
 from ...dist.launch import find_hosts
 from ...distgraph import DistGraph, Parts
-from ...distgraph.distribute import make_dgraph
+from ...distgraph.distribute import rows_of_graph
 from ...errors import ResourceError, SpgnnError, is_out_of_memory
 from ...machine import give_back_memory, memory_bytes
 from ...partition.folder.pipeline.memory_budget import memory_bytes_of
@@ -86,10 +84,7 @@ def make_part_step(
     if config.sampler == "none":
         return FullStep(model, parts.open(p) if dgraph is None else dgraph, config)
     graph = parts.graph(p)
-    how: Distribution = replace(parts.how, replication=1, keep=False)
-    local = make_dgraph(graph, SelfCommunicator(), None, how)
-    local = replace(local, n_classes=parts.n_classes)  # of which a part may lack the last
-    return SampledStep(model, local, config, graph)
+    return SampledStep(model, parts.alone(rows_of_graph(graph, {}), p, keep=False), config, graph)
 
 
 def naming_part(error: Exception, rank: int, p: int, phase: str) -> Exception:

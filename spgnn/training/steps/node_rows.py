@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ...distgraph import DistGraph
-from ...distgraph.tensors import features
+from ...distgraph.assemble import features
 from ...graph import Graph
 from ...samplers import Subgraph
 from ...spmm.kernels.buffers import BufferPool, sum_dtype

@@ -15,7 +15,7 @@ from ..errors import ResourceError, UsageError, from_root, together
 from ..graph import Graph
 from ..machine import give_back_memory
 from ..partition import PartitionFolder, part_graph, save_partition
-from ..training.parts.part_steps import memory_of_rank
+from ..training.parts.average import memory_of_rank
 from .folder import RunFolder
 from .memory_check import memory_of_parts
 from .opening import Show, Source

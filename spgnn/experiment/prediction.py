@@ -25,7 +25,7 @@ from ..spmm.kernels.buffers import sum_dtype
 from ..training.metrics import RANKED, SCORES, count, main_scores, predicted, probabilities, ranked_scores
 from ..training.parts.evaluation import choose_evaluation
 from ..training.parts.inference import LayerwiseScorer
-from ..training.splits import split_of
+from ..training.scorer import split_of
 from ..training.steps.step import sum_ranks
 from .checkpoint import best_checkpoint, finite, load_checkpoint, model_spec, read_json, write_array
 from .named import Names, check_table, prediction_columns, write_table

@@ -21,9 +21,8 @@ from ..distgraph.distribute import make_dgraph
 from ..errors import UsageError, together
 from ..graph import Graph
 from ..layers.registry import ModelSpec
-from ..training.parts.average import AverageStep
+from ..training.parts.average import AverageStep, memory_of_rank
 from ..training.parts.evaluation import evaluated
-from ..training.parts.part_steps import memory_of_rank
 from ..training.parts.personal import personalise
 from ..training.steps import Step
 from ..training.steps.full import FullStep

@@ -1,4 +1,4 @@
-"""FullScorer: logits of all nodes in evaluation mode, and their counts by split and class.
+"""FullScorer: logits of all nodes in evaluation mode, and their counts by split and class; what an evaluation needs.
 
 Shapes: n own rows, C classes.
 """
@@ -7,16 +7,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import torch
 
 from ..distgraph import DistGraph
-from ..errors import NumericalError, UsageError
+from ..errors import NumericalError, SpgnnError, UsageError
+from ..graph import given_split, random_split
+from ..layers.stack import norms_of
 from ..spmm.chains.autograd import mixed_precision
+from ..spmm.dry.dry import DryRun, dry_run
+from ..spmm.dry.dry_operator import Setting, setting_of
 from ..spmm.operator.features import SparseRows
 from .metrics import count, predicted, ranked_scores
 from .not_finite import naming_source
+
+
+def split_of(dgraph: DistGraph, split: str, seed: int) -> np.ndarray:
+    """Return the split of the own nodes, (n,) int8: 0 train, 1 val, 2 test, -1 none. Collective.
+
+    split: "given", the number of one of several, "random" (60/20/20 of the labelled nodes, the same
+    nodes for any number of ranks), or "auto": given if there is one, else random.
+    """
+    given_n = given_split(dgraph.name, dgraph.split_n, split)
+    if given_n is not None:
+        return given_n
+    y_N = dgraph.collect(dgraph.has_label_n.astype(np.int64) - 1)  # a split asks whether nodes have a label alone
+    return random_split(y_N, seed)[dgraph.node_n]
 
 
 @contextmanager
@@ -81,3 +99,27 @@ class FullScorer:
         Of numbers what the model returns, (N,) of one column, else (N, C).
         """
         return self.dgraph.collect(predicted(self.logits(), self.task))
+
+
+MANY = 1 << 20  # powers of A: more than any model has
+
+
+def make_cached_products(dgraph: DistGraph, model: torch.nn.Module) -> dict[Setting, DryRun]:
+    """Compute what an evaluation of the model caches, found by running it without data; A X where it cannot.
+
+    Returns: the dry run that was made, by its setting. Collective.
+    """
+    A, X, runs = dgraph.A, dgraph.X, {}
+    if A.fixed_input is None:
+        return runs
+    setting = setting_of(A, X, n_train=0 if dgraph.task != "classes" else None)
+    if X.is_sparse:  # whether A^j X stays sparse is decided by `make`
+        setting = replace(setting, powers=(MANY,), is_cached=True)
+    try:
+        runs[setting] = dry_run(model, setting, shared=(dgraph,))
+        found: list = [list(product) for product in runs[setting].cached]
+    except SpgnnError:  # training raises it too, unless the model cannot run without data
+        found = [[norms_of(model)[0], 1]]  # its operator is made below, by all ranks
+    for name, power in dgraph.comm.all_gather_json(found)[0]:  # the same on all ranks
+        A.fixed_input.make(A.with_norm(name), power)
+    return runs

@@ -1,4 +1,7 @@
-"""Trainer: runs the epochs of a Step, scores them, stops, and keeps the best weights."""
+"""Trainer: runs the epochs of a Step, scores them, stops, and keeps the best weights.
+
+Shapes: n own rows, C classes.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ import torch
 from ..config import TrainConfig, Training, build
 from ..dist import Communicator
 from ..distgraph import DistGraph, Fields, Parts
-from ..errors import CheckpointError, NumericalError, UsageError
+from ..errors import CheckpointError, NumericalError, UsageError, is_number
 from ..graph import Graph
 from ..layers import Stack
 from ..machine import give_back_memory
@@ -25,7 +28,6 @@ from .consistency import prepare_model
 from .custom import COMMAND_LINE, Custom
 from .history import History, is_scored, monitored
 from .metrics import RANKED, SPLITS, add_ranked, chosen_metric, scores_of_splits
-from .monitor import Monitor
 from .optimizer import make_torch_optimizer
 from .parts.average import AverageStep
 from .parts.average_options import check_average
@@ -33,9 +35,9 @@ from .parts.evaluation import evaluated
 from .steps import Step
 from .steps.fields_step import FieldsStep
 from .steps.full import FullStep
+from .steps.row_loss import RowLoss
 from .steps.sampled import SampledStep
 from .steps.step import sum_ranks
-from .vectors import KeptWeights
 
 # The loss is flat, and the personal phase begins, where the mean of 5 epochs is less than 1 % below that of the 5 before.
 FLAT, FLAT_EPOCHS = 0.01, 5
@@ -261,6 +263,71 @@ def _naming_epoch(epoch: int, lr: float) -> Iterator[None]:
         yield
     except NumericalError as problem:
         raise NumericalError(f"epoch {epoch}: {problem}. Lower --lr (now {lr:g}) or normalise the features") from None
+
+
+class Monitor:
+    """The validation score, the validation loss, or a function of the record; the higher the better, but for a loss.
+
+    Args: steps  its scorer has the split; its logits are used where a loss is monitored, by the loss of its targets.
+    """
+
+    def __init__(self, custom: Custom, dgraph: DistGraph, steps: Step):
+        self.kind, self.targets = custom.monitor, None
+        if self.kind == "val_loss":
+            is_val_n, of = torch.from_numpy(steps.scorer.split_n == 1), steps.targets
+            self.targets = RowLoss(dgraph, dgraph.y_n, is_val_n, custom, of.how, of.deviation_C)
+            if not self.targets.count:
+                raise UsageError(f"monitor = 'val_loss': {dgraph.name} has no labelled validation node; use another")
+
+    def add(self, record: dict, scores: dict, Z_nC: torch.Tensor | None) -> None:
+        """Write what is monitored into a record that has the scores, unless it is one of them.
+
+        Args: scores  split -> {accuracy, ...}; Z_nC: logits, for val_loss.
+        Collective.
+        """
+        if self.targets is not None:
+            record["val_loss"] = self.targets.mean(Z_nC)
+        elif callable(self.kind):
+            value = self.kind(record | {"scores": scores})
+            if not is_number(value):
+                raise UsageError(f"monitor returned {value!r}; expected a number, the higher the better")
+            record["monitor"] = float(value)
+
+
+def weights_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return a copy of the weights and buffers of a model by name."""
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+class KeptWeights:
+    """The weights of the best epoch of a training, and of the last one while the model has the best."""
+
+    def __init__(self, model: torch.nn.Module):
+        self.model, self.best = model, weights_of(model)
+        self._last: dict[str, torch.Tensor] | None = None
+
+    @property
+    def last(self) -> dict[str, torch.Tensor]:
+        """The weights of the last epoch."""
+        return weights_of(self.model) if self._last is None else self._last
+
+    def moved(self) -> None:
+        """Note that the model has the weights of the last epoch."""
+        self._last = None
+
+    def keep_best(self) -> None:
+        """Keep the weights of the model as the best."""
+        self.best = weights_of(self.model)
+
+    def take_best(self) -> None:
+        """Give the model the best weights."""
+        self._last = self.last
+        self.model.load_state_dict(self.best)
+
+    def restore(self, best: dict[str, torch.Tensor]) -> None:
+        """Note that the model has the weights of the last epoch, and that others are the best."""
+        own = self.model.state_dict()
+        self.best, self._last = {name: value.to(own[name], copy=True) for name, value in best.items()}, None
 
 
 def make_trainer(

@@ -100,7 +100,7 @@ def test_training_nodes_are_those_that_train_takes():
 
 
 def _split(graph, comm):
-    from spgnn.training.splits import split_of
+    from spgnn.training.scorer import split_of
 
     dgraph = distribute(graph, comm, method="random")
     return dgraph.collect(split_of(dgraph, "random", 3)) == 0

@@ -16,8 +16,7 @@ from spgnn.errors import GraphError, NumericalError, RankError, ResourceError, S
 from spgnn.layers import GCN, SAGE, Layer, Stack
 from spgnn.partition import part_graph, save_partition
 from spgnn.training.parts.inference import LayerwiseScorer
-from spgnn.training.trainer import parts_trainer
-from spgnn.training.vectors import weights_of
+from spgnn.training.trainer import parts_trainer, weights_of
 
 pytestmark = pytest.mark.slow
 KINDS = {"undirected": {"use": "undirected"}, "weighted directed": {"weighted": True, "sparse": True}}

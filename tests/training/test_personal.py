@@ -18,10 +18,9 @@ from spgnn.partition import part_graph, partition_of
 from spgnn.partition.entropies import label_entropies
 from spgnn.training.metrics import count, scores
 from spgnn.training.optimizer import Optimizer, ProximalOptimizer
-from spgnn.training.parts.part_steps import make_part_step
+from spgnn.training.parts.average import make_part_step
 from spgnn.training.parts.personal import personalise
-from spgnn.training.trainer import Trainer
-from spgnn.training.vectors import weights_of
+from spgnn.training.trainer import Trainer, weights_of
 
 pytestmark = pytest.mark.slow
 OPTIONS = {"epochs": 3, "lr": 0.05, "personal": 12, "prune": "never"}

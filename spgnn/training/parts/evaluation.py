@@ -18,8 +18,8 @@ from ...distgraph.parts import rowless_parts
 from ...errors import ResourceError, UsageError
 from ...layers import Stack
 from ...machine import rss_bytes
-from .part_passes import passes_of
-from .part_steps import memory_of_rank
+from .average import memory_of_rank
+from .inference import passes_of
 
 Say = Callable[[str], Any] | None
 

@@ -1,29 +1,131 @@
 """Layerwise: exact outputs of a model on a graph that no rank holds, one layer after another, one part at a time.
 
+A Stack is cut into passes over the parts; in each of them rows of direct neighbours are read at most once.
+
 Shapes: N nodes, n own nodes of a part, g nodes of its halo, m = n + g, F and C columns, k parts, P ranks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from ...config.names import Task
+from ...config.names import Norm, Task
 from ...distgraph import Parts
 from ...distgraph.own_rows import OwnRows, OwnRowsReader
-from ...errors import GraphError, NumericalError, ResourceError, ShapeError, is_out_of_memory, together
+from ...errors import GraphError, NumericalError, ResourceError, ShapeError, UsageError, is_out_of_memory, together
 from ...graph import NO_SPLIT
-from ...layers.layer import width_of
-from ...layers.stack import norms_of
+from ...layers import SGC, Stack
+from ...layers.layer import Layer, hops_of, width_of
+from ...layers.stack import apply_layer, norms_of
 from ...machine import give_back_memory
+from ...spmm.chains.autograd import mixed_precision
+from ...spmm.chains.dropout import NOTHING
 from ...spmm.kernels.buffers import array_of
+from ...spmm.operator.subgraph import SubgraphSpMM
 from ..metrics import count_own, predicted
-from .part_passes import Pass, passes_of, written_by
 from .scratch import Scratch
+
+TOGETHER = "use --evaluation together"
+
+
+@dataclass(frozen=True, slots=True)
+class PartLayer:
+    """What a pass computes of one layer.
+
+    number   of the layer in the Stack, from 1; operator: the normalisation that it names.
+    hops     1: it reads the rows of neighbours; 0: own rows alone.
+    """
+
+    number: int
+    operator: Norm | None
+    hops: int
+    forward: Callable[[object, torch.Tensor], torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Layers that are computed one after the other on the own rows of a part; only the first may read other rows.
+
+    There is no dropout, as in evaluation.
+    """
+
+    layers: tuple[PartLayer, ...]
+
+    @property
+    def hops(self) -> int:
+        """Whether the rows of the halo are read: 1 or 0."""
+        return self.layers[0].hops
+
+    def run(self, wide: SubgraphSpMM, local: SubgraphSpMM, H, is_last: bool) -> torch.Tensor:
+        """Return the rows of own nodes, (n, C), from H, (m, F), or (n, F) where no rows of the halo are read.
+
+        Args: wide   (n, m); local: (n, n), of layers that do not multiply.
+        """
+        for layer in self.layers:
+            A = wide if layer.hops else local
+            A_l = A.at(layer.number, is_last and layer is self.layers[-1], layer.operator, NOTHING)
+            with mixed_precision(A_l):
+                H = layer.forward(A_l, H)
+            if not torch.is_tensor(H) or H.ndim != 2 or len(H) != A_l.n:
+                got = tuple(H.shape) if torch.is_tensor(H) else type(H).__name__
+                raise UsageError(f"layer {layer.number} returned {got}; expected ({A_l.n}, C). {TOGETHER}")
+        return H
+
+
+def passes_of(model: torch.nn.Module) -> tuple[Pass, ...]:
+    """Return the passes of a Stack: each layer that multiplies with A begins one; SGC is one for each product.
+
+    Raises: UsageError for a model whose layers need rows that a pass does not have.
+    """
+    if type(model) is not Stack or "forward" in vars(model):
+        raise UsageError(f"layer by layer, a model is a plain Stack; got a {type(model).__name__}: {TOGETHER}")
+    if model.jump:
+        raise UsageError(f"layer by layer, jump = {model.jump} needs the outputs of all layers at once: {TOGETHER}")
+    layers: list[PartLayer] = []
+    for number, layer in enumerate(model.layers, start=1):
+        layers += _part_layers(number, layer)
+    starts = [place for place, layer in enumerate(layers) if layer.hops or not place]
+    return tuple(Pass(tuple(layers[a:b])) for a, b in zip(starts, [*starts[1:], len(layers)]))
+
+
+def written_by(passes: tuple[Pass, ...], wide: SubgraphSpMM, local: SubgraphSpMM, X) -> list[tuple[int, torch.dtype]]:
+    """Return width and type of what each pass writes, from passes over a graph of one node. Raises as the layers do."""
+    written, H = [], X
+    for number, one in enumerate(passes, start=1):
+        H = one.run(wide, local, H, number == len(passes))
+        written.append((H.shape[1], H.dtype))
+    return written
+
+
+def _part_layers(number: int, layer: torch.nn.Module) -> list[PartLayer]:
+    hops, name = hops_of(layer), type(layer).__name__
+    operator = layer.operator if isinstance(layer, Layer) else None
+    if type(layer) is SGC and hops is not None and hops > 1 and not layer.residual:
+        return _products_of(number, layer)
+    if hops is None:
+        raise UsageError(f"layer by layer, layer {number}, {name}, must declare hops, 0 or 1: see Layer. Or {TOGETHER}")
+    if hops > 1:
+        raise UsageError(
+            f"layer by layer, a layer multiplies with A once; layer {number}, {name}, {hops} times: {TOGETHER}"
+        )
+    return [PartLayer(number, operator, hops, partial(apply_layer, layer))]
+
+
+def _products_of(number: int, layer: SGC) -> list[PartLayer]:
+    """Return A (... (A (H W))) as one layer for each product; the last one ends as SGC does."""
+    first = lambda A, H: A.chain(H, layer.W_FC)
+    product = lambda A, H: A @ H
+    last = lambda A, H: layer.finish(A, H, A @ H)
+    steps = [first, *[product] * (layer.powers - 2), last]
+    return [PartLayer(number, layer.operator, 1, step) for step in steps]
+
 
 CLASSES = "classes"  # where predictions are, beside the outputs of each pass
 

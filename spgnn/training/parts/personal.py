@@ -24,11 +24,9 @@ from ...partition.entropies import label_entropies
 from ..consistency import check_trainable, check_width
 from ..metrics import SPLITS, predicted, scores, scores_of_splits
 from ..optimizer import ProximalOptimizer
-from ..scorer import FullScorer
-from ..splits import split_of
-from ..steps.cached_products import make_cached_products
-from ..vectors import weights_of
-from .part_steps import make_part_step, naming_part
+from ..scorer import FullScorer, make_cached_products, split_of
+from ..trainer import weights_of
+from .average import make_part_step, naming_part
 
 Weights = dict[str, torch.Tensor]
 TRAIN, VAL, TEST = range(3)

@@ -24,9 +24,9 @@ from ...spmm.edges.edge_table import edge_features_of
 from ...spmm.operator.batched import Batched
 from ...spmm.operator.counts import sent_bytes
 from ..metrics import number_means, number_sums
-from ..moments import is_new, units_of
 from ..optimizer import make_optimizer
 from .full import check_trained
+from .row_loss import is_new, units_of
 from .step import Step, sum_gradients
 
 

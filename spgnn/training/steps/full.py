@@ -19,12 +19,10 @@ from ...machine import give_back_memory
 from ...spmm.chains.autograd import mixed_precision, on_this_thread
 from ...spmm.chains.dropout import EpochKeys
 from ..custom import COMMAND_LINE, Custom
-from ..moments import check_loss, fit_units
 from ..not_finite import naming_source
 from ..optimizer import Optimizer, make_optimizer
-from ..scorer import FullScorer, unchanged
-from ..splits import split_of
-from .row_loss import RowLoss
+from ..scorer import FullScorer, split_of, unchanged
+from .row_loss import RowLoss, check_loss, fit_units
 from .step import Step, sum_gradients, sum_loss
 from .step_rows import StepRows
 

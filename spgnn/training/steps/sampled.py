@@ -21,14 +21,11 @@ from ...spmm.chains.autograd import mixed_precision, on_this_thread
 from ...spmm.kernels.buffers import make_pool
 from ...spmm.operator.subgraph import SubgraphOperators
 from ..custom import COMMAND_LINE, Custom
-from ..moments import check_loss, fit_units
 from ..not_finite import source_of
 from ..optimizer import make_optimizer
-from ..scorer import FullScorer
-from ..splits import split_of
-from .cached_products import make_cached_products
+from ..scorer import FullScorer, make_cached_products, split_of
 from .full import check_trained
-from .row_loss import RowLoss
+from .row_loss import RowLoss, check_loss, fit_units
 from .step import Step, sum_gradients
 from .subgraphs import Subgraphs
 

@@ -29,7 +29,7 @@ from ...spmm.operator.counts import sent_bytes
 from ...spmm.operator.dist_spmm import DistSpMM
 from ...spmm.operator.features import SparseRows
 from ...spmm.operator.pruning import PrunedSpMM, needed_rows
-from .cached_products import make_cached_products
+from ..scorer import make_cached_products
 
 
 class StepRows:

@@ -23,7 +23,7 @@ from ..exchange.ghosts import ColumnBlock, check_rows, rounded
 from ..kernels.buffers import BufferPool, sum_dtype
 from ..kernels.csr import LocalCSR
 from ..operator.dist_spmm import DistSpMM
-from ..operator.features import SparseRows
+from ..operator.features import AnyRows, SparseRows
 from ..operator.fixed_input import FixedInput, of_key
 from ..operator.place import OUTSIDE, Place
 from ..operator.protocol import Operator
@@ -76,9 +76,7 @@ class Setting:
     counts: dict[str, int] = field(default_factory=dict, compare=False)
 
 
-def setting_of(
-    A: DistSpMM, X: torch.Tensor | SparseRows, step: PrunedSpMM | None = None, n_train: int | None = None
-) -> Setting:
+def setting_of(A: DistSpMM, X: AnyRows, step: PrunedSpMM | None = None, n_train: int | None = None) -> Setting:
     """Return the setting of this rank.
 
     Args: step     PrunedSpMM of a training step, where rows are pruned.
@@ -218,7 +216,7 @@ class DryOperator(Operator):
 
     def apply(
         self, H_mF, bias_F=None, relu: bool = False, dtype=None, place: Place = OUTSIDE, add_nF=None, ghosts_gF=None
-    ) -> torch.Tensor | SparseRows:
+    ) -> AnyRows:
         """Record A H."""
         if ghosts_gF is not None:
             return self._apply_here(H_mF, dtype or self.dtype, place)
@@ -260,13 +258,13 @@ class DryOperator(Operator):
             if block.is_ghost or self.holds_own:
                 yield block, self.pool.empty(block.A.shape[1], G_nF.shape[1], dtype=self.dtype)
 
-    def over_columns(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, torch.Tensor]]:
+    def over_columns(self, H_mF: AnyRows, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, AnyRows]]:
         """Record the rows of own and ghost columns."""
         self.record.product(place, H_mF.shape[1], "ghosts")
         own, *ghosts = self.column_blocks
         if place.pass_name == "setup":  # of X: its ghost rows are counted elsewhere
             yield own, H_mF
-            yield from ((block, cast(torch.Tensor, self._ghosts_of(H_mF))) for block in ghosts)  # or SparseRows
+            yield from ((block, self._ghosts_of(H_mF)) for block in ghosts)
             return
         check_rows(H_mF, self.m, 0)
         flight = self._flight(lambda: self.pool.empty(self.s, H_mF.shape[1], dtype=H_mF.dtype), self.g, 0)
@@ -276,7 +274,7 @@ class DryOperator(Operator):
             assert rows_gF is not None  # of ghosts that are there
             yield block, rows_gF
 
-    def _ghosts_of(self, X: torch.Tensor | SparseRows) -> torch.Tensor | SparseRows:
+    def _ghosts_of(self, X: AnyRows) -> AnyRows:
         if X.is_sparse:
             return DryRows((self.g, X.shape[1]), "x_ghost_nnz", self.dtype, self.record)
         return torch.empty((self.g, X.shape[1]), dtype=X.dtype, device=META)
@@ -371,7 +369,7 @@ class DryInput(FixedInput):
         super().__init__(X, has_products)
         self.record = record
 
-    def ghosts(self, A) -> torch.Tensor | SparseRows:
+    def ghosts(self, A) -> AnyRows:
         """Return the ghost rows of X."""
         ghosts_gF = super().ghosts(A)
         self.record.product(Place(A.layer, A.pass_name), self.X.shape[1], "cached ghosts")

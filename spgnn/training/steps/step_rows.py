@@ -27,7 +27,7 @@ from ...spmm.dry.dry import DryRun, dry_run
 from ...spmm.dry.dry_operator import Setting, setting_of
 from ...spmm.operator.counts import sent_bytes
 from ...spmm.operator.dist_spmm import DistSpMM
-from ...spmm.operator.features import SparseRows
+from ...spmm.operator.features import AnyRows, SparseRows
 from ...spmm.operator.pruning import PrunedSpMM, needed_rows
 from ..scorer import make_cached_products
 
@@ -43,61 +43,59 @@ class StepRows:
     Making it is collective; so is the first use of what needs `run`.
     """
 
-    def __init__(self, dgraph: DistGraph, model, config: TrainConfig, split_n: np.ndarray):
-        self._runs: dict[Setting | str, DryRun | None] = make_cached_products(dgraph, model)
-        self.A, self.X, self.rows = dgraph.A, dgraph.X, None
+    def __init__(self, dgraph: DistGraph, model: torch.nn.Module, config: TrainConfig, split_n: np.ndarray):
+        assert dgraph.X is not None  # a training needs features
+        self._runs: dict[Setting | str, DryRun | None] = {**make_cached_products(dgraph, model)}
+        self.A: DistSpMM | PrunedSpMM = dgraph.A
+        self.X: AnyRows = dgraph.X
+        self.rows: np.ndarray | None = None
         operators = [dgraph.A.with_norm(norm) for norm in norms_of(model)]
-        self.operators = sorted(
-            operators, key=lambda A: A.kept is None
-        )  # of the layers; the one of the cached A X first
+        # Of the layers; the one of the cached A X first.
+        self.operators = sorted(operators, key=lambda A: A.kept is None)
         self.dgraph, self.model, self.problem = dgraph, model, ""
         self.train_n = (split_n == 0) & dgraph.has_label_n
-        self.is_pruned, self.why = False, "all rows: prune = never"
+        self.why = "all rows: prune = never"
         if config.prune != "never":
             self._prune(config)
 
+    @property
+    def is_pruned(self) -> bool:
+        """Whether a step computes some rows only."""
+        return isinstance(self.A, PrunedSpMM)
+
     def _prune(self, config: TrainConfig) -> None:
         """Prune rows if the layers allow it and it saves enough work or prune = "always". Collective."""
-        dgraph, is_auto = self.dgraph, config.prune == "auto"
-        hops, problem = self._hops()
-        if problem:
-            self._refuse(problem, is_auto)
+        dgraph, is_auto, (hops, problem) = self.dgraph, config.prune == "auto", self._hops()
+        full, pruned, masks = self.run, None, [self.train_n] * (len(hops) + 1)
+        setting = lambda run, masks: pruned_setting(run, self.operators[0], self.X, masks, hops)
+        if full is not None and not problem:
+            pruned, problem = self._agreed(setting(full, masks))
+        if full is None or pruned is None:
+            self.why = f"all rows: {problem}"
+            if not is_auto:
+                raise UsageError(f"prune = always is not possible: {problem}; use prune = auto")
             return
-        setting = lambda masks: pruned_setting(self.run, self.operators[0], dgraph.X, masks, hops)
-        full = self._work(self.run, [np.ones_like(self.train_n)] * (len(hops) + 1))
-        is_random = getattr(self.model, "is_random", True)
-        choose = lambda work: choose_pruning(full, work, config.eval_every, is_random, is_auto)
+        work = self._work(full, [np.ones_like(self.train_n)] * len(masks))
+        is_random = bool(getattr(self.model, "is_random", True))
+        choose = lambda less: choose_pruning(work, less, config.eval_every, is_random, is_auto)
         # Each layer has at least the rows of the last. If even these save too little, the layers are not counted.
-        masks = [self.train_n] * (len(hops) + 1)
-        run, problem = self._agreed(setting(masks))
-        if run is None:
-            self._refuse(problem, is_auto)
-            return
-        least = self._work(run, masks)
+        least = self._work(pruned, masks)
         if not choose(least)[0]:
-            self.why = f"all rows: those that train take {least / max(full, 1):.0%} of their multiply-adds or more"
+            self.why = f"all rows: those that train take {least / max(work, 1):.0%} of their multiply-adds or more"
             return
         masks = needed_rows(dgraph.A, self.train_n, hops)
-        run = run.on(setting(masks).counts)
-        saves, why = choose(self._work(run, masks))
-        if not saves:
-            self.why = why
-            return
-        if is_auto and dgraph.A.device.type == "cpu":
-            memory = step_memory(dgraph.comm, run, self.run)
+        pruned = pruned.on(setting(full, masks).counts)
+        saves, self.why = choose(self._work(pruned, masks))
+        if saves and is_auto and dgraph.A.device.type == "cpu":
+            memory = step_memory(dgraph.comm, pruned, full)
             if not memory.fits:
                 self.why = (
                     f"all rows: with pruned steps a host would need {memory.pruned / 1e9:.1f} GB, "
                     f"over {MEMORY_SHARE:.0%} of its {memory.available / 1e9:.1f} GB"
                 )
-                return
-        self._take(masks, hops)
-        self.why = why
-
-    def _refuse(self, problem: str, is_auto: bool) -> None:
-        self.why = f"all rows: {problem}"
-        if not is_auto:
-            raise UsageError(f"prune = always is not possible: {problem}; use prune = auto")
+            saves = memory.fits
+        if saves:
+            self._take(full, masks, hops)
 
     def _hops(self) -> tuple[tuple[int, ...], str]:
         """Return the hops of the layers and ""; or () and why rows cannot be pruned. Collective."""
@@ -105,16 +103,15 @@ class StepRows:
             return (), "X requires a gradient"
         return pruned_hops(self.model, self.run)
 
-    def _take(self, masks: list[np.ndarray], hops: tuple[int, ...]) -> None:
-        """Make the operators of pruned steps. Collective."""
+    def _take(self, run: DryRun, masks: list[np.ndarray], hops: tuple[int, ...]) -> None:
+        """Make the operators of pruned steps; run: with all rows. Collective."""
         whole = [self._whole(number) for number in range(1, len(hops) + 1)]
-        self.A = PrunedSpMM(self.dgraph.A, self.dgraph.X, masks, self.run.layer(1).is_cached, whole, hops)
-        self.X, self.rows, self.is_pruned = self.A.X, np.flatnonzero(self.train_n), True
-        first = self.A.layers[0]
-        is_read = any(product.is_cached for product in self.run.layer(1).products)
-        if is_read and not self.A.is_kept and first.fixed_input is not None:  # beside products that are not cached
+        self.A = A = PrunedSpMM(self.dgraph.A, self.X, masks, run.layer(1).is_cached, whole, hops)
+        self.X, self.rows, first = A.X, np.flatnonzero(self.train_n), A.layers[0]
+        is_read = any(product.is_cached for product in run.layer(1).products)
+        if is_read and not A.is_kept and first.fixed_input is not None:  # beside products that are not cached
             first.fixed_input.make(first)
-        for layer in self.run.layers:
+        for layer in run.layers:
             if any(product.kind == "ghosts" for product in layer.exchanges):
                 _ = self.layer(layer.number).ghost_plan  # made at set-up, so that its rows are known
 
@@ -132,11 +129,11 @@ class StepRows:
 
     def own_run(self) -> DryRun:
         """Return the dry run of a step on this rank alone. Raises: see dry_run."""
-        return self._made(self._setting(self.A if self.is_pruned else None))
+        return self._made(self._setting(self.A if isinstance(self.A, PrunedSpMM) else None))
 
-    def layer(self, number: int):
+    def layer(self, number: int) -> DistSpMM:
         """Return the operator of a layer, which may compute some rows only."""
-        return self.A.layers[number - 1] if self.is_pruned else self._whole(number)
+        return self.A.layers[number - 1] if isinstance(self.A, PrunedSpMM) else self._whole(number)
 
     def of(self, values_n: torch.Tensor) -> torch.Tensor:
         """Return the values of the rows of which a step computes logits."""
@@ -144,21 +141,22 @@ class StepRows:
 
     def prepare_adjoint(self) -> None:
         """Make the transposes that backward multiplies with."""
-        if self.is_pruned:
-            layers = range(1, len(self.A.layers) + 1)
-            self.A.prepare_adjoint([bool(self.run.layer(number).passes("backward").exchanges) for number in layers])
+        if isinstance(self.A, PrunedSpMM) and self.run is not None:
+            layers = [self.run.layer(number) for number in range(1, len(self.A.layers) + 1)]
+            self.A.prepare_adjoint([bool(layer.passes("backward").exchanges) for layer in layers])
             return
         for A in self.operators:
             A.prepare_adjoint()
 
     def sent_bytes(self) -> int | None:
         """Return the predicted bytes that this rank sends in one training epoch; None without a dry run. Collective."""
-        if self.run is None:
+        run = self.step_run
+        if run is None:
             return None
-        products = self.step_run.passes("forward", "backward").exchanges
+        products = run.passes("forward", "backward").exchanges
         return sum(sent_bytes(self.layer(p.layer or 0), p.width, p.pass_name, p.kind) for p in products)
 
-    def _whole(self, number: int):
+    def _whole(self, number: int) -> DistSpMM:
         """Return the operator of a layer of the model, with all rows."""
         layers = list(getattr(self.model, "layers", ()))
         if not 1 <= number <= len(layers):  # of a Stack in a layer, or outside of layers
@@ -167,6 +165,7 @@ class StepRows:
 
     def _setting(self, step: PrunedSpMM | None) -> Setting:
         n_train = int(self.train_n.sum()) if self.dgraph.task != "classes" else None
+        assert self.dgraph.X is not None  # see __init__
         return setting_of(self.operators[0], self.dgraph.X, step, n_train)
 
     def _agreed(self, setting: Setting) -> tuple[DryRun | None, str]:
@@ -181,25 +180,25 @@ class StepRows:
 
     def _made(self, setting: Setting) -> DryRun:
         """Return the dry run of a setting, made once whatever its counts are."""
-        if setting not in self._runs:
-            self._runs[setting] = dry_run(self.model, setting, (self.dgraph,))
-        return self._runs[setting].on(setting.counts)
+        run = self._runs.get(setting)
+        if run is None:
+            run = self._runs[setting] = dry_run(self.model, setting, (self.dgraph,))
+        return run.on(setting.counts)
 
     def _work(self, run: DryRun, masks: list[np.ndarray]) -> float:
         """Return the multiply-adds of one forward pass, all ranks; masks: the rows T_0 ... T_L of its layers."""
         forward, total = run.passes("forward"), np.zeros(1)
         total += forward.multiply_adds
         for product in forward.multiplied:
-            blocks = self._whole(product.layer).blocks
+            layer = product.layer or 0
+            blocks = self._whole(layer).blocks
             lengths_n = np.diff(blocks.A_oo.indptr) + np.diff(blocks.A_og.indptr)
-            total += int(lengths_n[masks[product.layer]].sum()) * product.width
+            total += int(lengths_n[masks[layer]].sum()) * product.width
         self.dgraph.comm.all_reduce(total)
         return float(total[0])
 
 
-def pruned_setting(
-    run: DryRun, A: DistSpMM, X: torch.Tensor | SparseRows, masks: list[np.ndarray], hops: Sequence[int]
-) -> Setting:
+def pruned_setting(run: DryRun, A: DistSpMM, X: AnyRows, masks: list[np.ndarray], hops: Sequence[int]) -> Setting:
     """Return the setting of pruned steps before their operators are made; at most as many rows are sent as without.
 
     Args: run  of all rows; A: operator of the first layer, which has A X; masks: of needed_rows.

@@ -139,19 +139,6 @@ def test_a_run_whose_newest_checkpoint_is_damaged_goes_on_from_the_one_before(ru
         assert outcome(out) == outcome(whole)
 
 
-@pytest.mark.slow
-def test_predict_refuses_damaged_weights_by_name(runs, tmp_path):
-    shutil.copytree(runs[1], tmp_path / "run")
-    for path in list_checkpoints(tmp_path / "run" / "checkpoints"):
-        content = bytearray((path / "model.safetensors").read_bytes())
-        content[-1] ^= 1
-        (path / "model.safetensors").write_bytes(content)
-    with pytest.raises(CheckpointError, match="model.safetensors: does not have the size and SHA-256"):
-        predict(str(tmp_path / "run"), SelfCommunicator())
-    with pytest.raises(CheckpointError, match="a training can go on from no checkpoint here"):
-        resume(tmp_path / "run", SelfCommunicator(), epochs=99)
-
-
 LIMITED = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
@@ -193,33 +180,52 @@ def test_a_folder_that_is_read_only_leaves_the_checkpoints_before(runs, tmp_path
     assert outcome(tmp_path / "cut") == outcome(runs[1])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [1, 3, None])
-def test_a_checkpoint_of_another_format_is_refused(runs, tmp_path, number):
-    shutil.copytree(runs[1], tmp_path / "run")
-    for path in list_checkpoints(tmp_path / "run" / "checkpoints"):
-        manifest = json.loads((path / "manifest.json").read_text())
-        (path / "manifest.json").write_text(json.dumps(seal(manifest | {"format": number})))
-    for command in (predict, partial(resume, epochs=99)):
-        with pytest.raises(
-            CheckpointError, match=f"checkpoint format {number}; this spgnn reads format 2, train again"
-        ):
-            command(str(tmp_path / "run"), SelfCommunicator())
+def flipped(path):
+    """Flip a bit of the weights."""
+    content = bytearray((path / "model.safetensors").read_bytes())
+    content[-1] ^= 1
+    (path / "model.safetensors").write_bytes(content)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["manifest.json", "model.safetensors"])
-def test_a_pipe_in_place_of_a_file_is_named_and_not_waited_for(runs, tmp_path, name):
-    shutil.copytree(runs[1], tmp_path / "run")
-    for path in list_checkpoints(tmp_path / "run" / "checkpoints"):
+def of_manifest(**entries):
+    """Return what gives a manifest other entries, and its seal."""
+
+    def edit(path):
+        manifest = json.loads((path / "manifest.json").read_text()) | entries
+        (path / "manifest.json").write_text(json.dumps(seal(manifest)))
+
+    return edit
+
+
+def piped(name):
+    """Return what puts a pipe in the place of a file."""
+
+    def edit(path):
         (path / name).unlink()
         os.mkfifo(path / name)
-    for command in (
-        lambda: predict(str(tmp_path / "run"), SelfCommunicator()),
-        lambda: resume(tmp_path / "run", SelfCommunicator(), epochs=99),
-    ):
-        with pytest.raises(CheckpointError, match=f"{name}: cannot be read: it is a pipe or device"):
-            command()
+
+    return edit
+
+
+def edited(runs, folder, edit):
+    """Return a copy of a run each checkpoint of which is edited."""
+    shutil.copytree(runs[1], folder / "run")
+    for path in list_checkpoints(folder / "run" / "checkpoints"):
+        edit(path)
+    return str(folder / "run")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("edit, message", [
+    (flipped, "model.safetensors: does not have the size and SHA-256"),
+    *((of_manifest(format=n), f"checkpoint format {n}; this spgnn reads format 2, train again") for n in (1, 3, None)),
+    *((piped(name), f"{name}: cannot be read: it is a pipe or device") for name in ("manifest.json", "model.safetensors")),
+])  # fmt: skip
+def test_predict_and_resume_name_what_cannot_be_read(runs, tmp_path, edit, message):
+    run = edited(runs, tmp_path, edit)
+    for command in (predict, partial(resume, epochs=99)):
+        with pytest.raises(CheckpointError, match=message):
+            command(run, SelfCommunicator())
 
 
 @pytest.mark.parametrize(
@@ -237,10 +243,6 @@ def test_a_manifest_that_is_no_manifest_is_named(tmp_path, text, said):
         best_checkpoint(tmp_path)
 
 
-def of_manifest(**entries):
-    return lambda manifest: manifest.update(entries)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "edit",
@@ -256,11 +258,7 @@ def of_manifest(**entries):
     ],
 )
 def test_a_sealed_manifest_of_other_values_is_one_error(runs, tmp_path, edit):
-    shutil.copytree(runs[1], tmp_path / "run")
-    for path in list_checkpoints(tmp_path / "run" / "checkpoints"):
-        manifest = json.loads((path / "manifest.json").read_text())
-        edit(manifest)
-        (path / "manifest.json").write_text(json.dumps(seal(manifest)))
+    run = edited(runs, tmp_path, edit)
     with pytest.raises(SpgnnError) as caught:
-        resume(tmp_path / "run", SelfCommunicator(), epochs=99)
+        resume(run, SelfCommunicator(), epochs=99)
     assert exit_code_of(caught.value) in (2, 3), caught.value

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ..atomic import TemporaryFolder
-from ..config import TrainConfig
+from ..config import Distribution, TrainConfig
 from ..cost.workload import HALO, Workload, graph_bytes, predicted_workload
 from ..distgraph import Parts
 from ..distgraph.part_sources import FolderSource
@@ -19,14 +19,13 @@ from ..training.parts.average import memory_of_rank
 from .folder import RunFolder
 from .memory_check import memory_of_parts
 from .opening import Show, Source
-from .prepare import Prepared
 
 CUTS = 4  # of a graph at most, until the largest part with its halo fits
 PARTS = "parts"  # folder in the one for temporary files
 
 
 def open_parts(
-    source: Source, prepared: Prepared, folder: RunFolder | None, stack: ExitStack
+    source: Source, how: Distribution, folder: RunFolder | None, stack: ExitStack
 ) -> tuple[Parts, dict | None]:
     """Return the parts of a training and the JSON object `workload`, None where a folder of parts was given.
 
@@ -36,7 +35,7 @@ def open_parts(
     Args:   folder  of the results, on rank 0; stack: removes parts that no run folder has when the training ends.
     Raises: ResourceError where parts do not fit, or a rank does not see them. Collective.
     """
-    config, comm = prepared.config, source.comm
+    config, comm = source.config, source.comm
     comm.phase = "make parts"
     if source.folder is not None:
         path, workload = source.folder.path, None
@@ -51,7 +50,7 @@ def open_parts(
         return PartitionFolder(path)
 
     found = together(comm, seen)
-    return Parts(found, comm, hops=config.hops, split=config.split, **asdict(prepared.how)), workload
+    return Parts(found, comm, hops=config.hops, split=config.split, **asdict(how)), workload
 
 
 def _check_count(folder: PartitionFolder, config: TrainConfig) -> None:

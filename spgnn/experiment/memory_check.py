@@ -18,7 +18,7 @@ from ..analysis.plan import PlannedRanks
 from ..analysis.planned import PlannedGraph, PlannedTraining
 from ..analysis.training_memory import RankMemory, gigabytes, part_memory, rank_memory
 from ..config import Distribution, TrainConfig
-from ..config.names import ITEMSIZE
+from ..config.names import ITEMSIZE, Norm
 from ..cost.machines import load_machine
 from ..errors import ResourceError, SpgnnError
 from ..graph import Graph
@@ -26,7 +26,6 @@ from ..layers.registry import ModelSpec
 from ..partition.partition import partition_of
 from ..spmm.dry.dry import dry_run
 from ..spmm.dry.dry_operator import Setting
-from .prepare import Prepared
 
 # No training keeps more: rows of the widest layer for each node and layer, and arrays of the nonzeros. Where these fit, no
 # prediction is made. The rows of a graph: input, output, gradients, buffers.
@@ -47,12 +46,11 @@ def memory_of_parts(graph: Graph, config: TrainConfig, halo: float = 1.0) -> Cal
     return lambda k: part_memory(model, setting, sizes, k, halo=halo, **of)
 
 
-def check_fits(graph: Graph, prepared: Prepared, parts: int, M: int) -> None:
+def check_fits(graph: Graph, config: TrainConfig, operator: Norm, parts: int, M: int) -> None:
     """Raise ResourceError where a rank with a share of the graph needs more than M bytes, with the largest --hidden that fits.
 
-    Args: graph, prepared  of a training on all nodes; parts: P / c; M: bytes of a rank, as memory_of_rank.
+    Args: config, operator  of a training on all nodes; parts: P / c; M: bytes of a rank, as memory_of_rank.
     """
-    config = prepared.config
     width = max(graph.n_features, graph.n_classes, config.hidden) * max(config.powers, 1)
     row_bytes = ITEMSIZE[config.dtype] * ROWS * config.layers * graph.n_nodes * width
     if graph.X is None or graph.y is None or row_bytes + NONZEROS * config.heads * 8 * graph.nnz < M:
@@ -60,7 +58,7 @@ def check_fits(graph: Graph, prepared: Prepared, parts: int, M: int) -> None:
     try:
         if memory_of_parts(graph, config)(parts).training <= M:  # with steps of all rows
             return
-        training = PredictedTraining(graph, prepared)
+        training = PredictedTraining(graph, config, operator)
         need = training.memory(config.hidden, parts)
     except SpgnnError:  # of a model that looks at values, or that is refused when it is built
         return
@@ -80,9 +78,9 @@ def check_fits(graph: Graph, prepared: Prepared, parts: int, M: int) -> None:
 class PredictedTraining:
     """The memory of a training on all nodes for any --hidden, on one rank and on equal shares of it."""
 
-    def __init__(self, graph: Graph, prepared: Prepared):
-        config = self.config = prepared.config
-        self.planned = PlannedGraph(graph, "auto", 0, prepared.how.operator, config.split, config.seed)
+    def __init__(self, graph: Graph, config: TrainConfig, operator: Norm):
+        self.config = config
+        self.planned = PlannedGraph(graph, "auto", 0, operator, config.split, config.seed)
         self.part = partition_of(graph, np.zeros(graph.n_nodes, np.int32), 1)
         training = PlannedTraining(self.planned, _model(graph, config), config)
         steps = {"never": (False,), "always": (True,), "auto": (False, True)}[config.prune]

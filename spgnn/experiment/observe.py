@@ -10,6 +10,7 @@ from typing import cast
 import torch
 
 from ..config import TrainConfig
+from ..dist import Communicator
 from ..dist.job.watchdog import watched
 from ..errors import ResourceError, together
 from ..spmm.operator.timing import TimedOperations
@@ -20,7 +21,9 @@ from ..training.trainer import Trainer
 
 
 @contextmanager
-def observed(config: TrainConfig, comm, show: Callable[[str], None] | None = None) -> Iterator[tuple]:
+def observed(
+    config: TrainConfig, comm: Communicator, show: Callable[[str], None] | None = None
+) -> Iterator[tuple[Communicator, Recorder | None]]:
     """Yield (observed communicator, Recorder or None); write the table and the trace when the block ends without error.
 
     Args: show  called with the table of --trace, on rank 0.

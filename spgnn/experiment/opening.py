@@ -1,4 +1,4 @@
-"""GRAPH, or --partition: a graph that rank 0 reads, or a partition folder of which each rank reads its part."""
+"""What GRAPH and --partition name, and how it is distributed: rank 0 reads a graph, each rank its part of a folder."""
 
 from __future__ import annotations
 
@@ -9,17 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from ..atomic import TemporaryFolder
-from ..config import TrainConfig, input_files
+from ..config import Distribution, TrainConfig, input_files, select, shared_values
 from ..config.names import LONG_EDGES, SHORT_EDGES
 from ..data import File, Named, is_built_in, load_graph, resolve
 from ..data.native import load_native
 from ..data.readers.make_graph import graph_name
 from ..data.save import save_graph
 from ..dist import Communicator
+from ..dist.consistency import check_same, versions
+from ..dist.launch import share_of_threads
 from ..errors import InputError, PartitionError, ResourceError, UsageError, from_root, together
 from ..graph import Graph, loaded_line
+from ..layers.registry import ModelSpec, operator_of
 from ..machine import give_back_memory
 from ..partition import Partition, PartitionFolder
 from .named import Names
@@ -46,7 +50,7 @@ class Source:
     names: Names = field(default_factory=Names)
 
     @classmethod
-    def open(cls, source: str, config: TrainConfig, comm, show: Show = None) -> Source:
+    def open(cls, source: str, config: TrainConfig, comm: Communicator, show: Show = None) -> Source:
         """Find what GRAPH, or --partition, names; nothing is read yet.
 
         Raises: InputError or PartitionError for what does not exist or fit; UsageError for options that do not fit it.
@@ -104,6 +108,23 @@ class Source:
             return load_native(path)
 
         return together(self.comm, mapped, Path(from_root(self.comm, written)))
+
+
+def distribution(config: TrainConfig, comm: Communicator, spec: ModelSpec | None = None) -> Distribution:
+    """Return the options of `distribute`, with the operator of a model and the threads of this rank.
+
+    Args: spec  the model; None: of the options.
+    Collective.
+    """
+    operator, share = operator_of(config, spec), share_of_threads(comm)  # collective, also where it is not needed
+    torch.set_num_threads(threads := config.threads or share)
+    return replace(select(Distribution, config), operator=operator, threads=threads)
+
+
+def check_run(comm: Communicator, source: str, config: TrainConfig, **options) -> None:
+    """Raise, on all ranks, where GRAPH, options, or versions of packages differ between ranks. Collective."""
+    given = {f"option.{name}": value for name, value in options.items()}
+    check_same(comm, {"option.graph": source} | shared_values(config) | versions() | given)
 
 
 def _check_options(part: Partition, config: TrainConfig, folder: str) -> None:

@@ -29,8 +29,7 @@ from ..training.scorer import split_of
 from ..training.steps.step import sum_ranks
 from .checkpoint import best_checkpoint, finite, load_checkpoint, model_spec, read_json, write_array
 from .named import Names, check_table, prediction_columns, write_table
-from .opening import Source
-from .prepare import check_run, distribution
+from .opening import Source, check_run, distribution
 from .restoring import check_graph, graph_facts, made_on
 
 PREDICT = "predict this one by --graph GRAPH --out FILE, or train again"

@@ -27,12 +27,11 @@ from .folder import RunFolder, hold_folder
 from .named import Names
 from .observe import observed, time_operations
 from .opening import Show, Source
-from .prepare import prepare
 from .restoring import Checkpoint, found_checkpoint
 from .results import keep_results, summary_of
 from .saving import Checkpoints
 from .stopping import StopSignals, stopped
-from .ways import WAYS
+from .ways import prepare
 
 Report = Callable[[dict], Any]
 Finish = Callable[[Trainer, dict[str, Any]], np.ndarray | None]
@@ -52,15 +51,14 @@ def run(
     Raises: StoppedError on all ranks after a signal and a checkpoint, see StopSignals.
     Collective.
     """
-    prepared = prepare(source, config, comm)
+    way = prepare(source, config, comm)
     if config.resume and (ended := from_root(comm, ended_summary, source, config)):
         _show(comm, show, [f"{config.resume} has ended: nothing is trained, its results follow"])
         return ended
     with observed(config, comm, show) as (comm, recorder), StopSignals(show) if config.out else nullcontext() as stop:
         opened = Source.open(source, config, comm, show)
         with kept(source, config, comm, show, stop) as training:
-            way = WAYS[prepared.way](prepared, comm, training.folder)
-            dgraph = way.open(opened, training.stack)
+            dgraph = way.open(opened, training.folder, training.stack)
             names = opened.names
             del opened  # and with it the owners of all nodes
             comm.phase = "set up training"

@@ -14,14 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from ..config import TrainConfig
+from ..config import Distribution, TrainConfig
+from ..cost.grid import ProcessGrid
 from ..dist import Communicator
 from ..distgraph import DistGraph, merge_parts
 from ..distgraph.distribute import make_dgraph
 from ..errors import UsageError, together
 from ..graph import Graph
-from ..layers.registry import ModelSpec
+from ..layers.registry import FAMILIES, ModelSpec
+from ..samplers import check_options
 from ..training.parts.average import AverageStep, memory_of_rank
+from ..training.parts.average_options import check_average
 from ..training.parts.evaluation import evaluated
 from ..training.parts.personal import personalise
 from ..training.steps import Step
@@ -29,37 +32,42 @@ from ..training.steps.full import FullStep
 from ..training.steps.sampled import SampledStep
 from ..training.trainer import Trainer
 from .averaging import open_parts
-from .folder import RunFolder
+from .device import check_device
+from .folder import RunFolder, check_outputs
 from .memory_check import check_fits
-from .opening import Source
-from .prepare import Prepared
+from .opening import Source, check_run, distribution
 from .results import personal_facts, write_personal
 
 
 class FullWay:
     """All nodes at once: each rank holds its rows.
 
-    Args: folder  of the results, on rank 0.
-    config  the options, with what `open` has decided; step: (model, dgraph, config) -> Step.
+    Args: config  the options that were given; how: of `distribute`, with the operator and the threads of this rank.
+    config  with what `open` has decided; step: (model, dgraph, config) -> Step.
     """
 
     step: Callable[..., Step] = FullStep
 
-    def __init__(self, prepared: Prepared, comm: Communicator, folder: RunFolder | None):
-        self.prepared, self.config, self.comm, self.folder = prepared, prepared.config, comm, folder
+    def __init__(self, config: TrainConfig, how: Distribution):
+        self.config, self.how = config, how
 
-    def open(self, source: Source, stack: ExitStack) -> DistGraph:
-        """Return the graph on which the model is scored; stack: ends what is opened, after the training. Collective."""
+    def open(self, source: Source, folder: RunFolder | None, stack: ExitStack) -> DistGraph:
+        """Return the graph on which the model is scored.
+
+        Args: folder  of the results, on rank 0; stack: ends what is opened, after the training.
+        Collective.
+        """
+        config, comm, how = self.config, source.comm, self.how
         if source.folder is not None:
-            return make_dgraph(source.folder, self.comm, None, self.prepared.how)
-        M, parts = memory_of_rank(self.comm, self.config.memory), self.comm.size // self.config.replication
+            return make_dgraph(source.folder, comm, None, how)
+        M, parts = memory_of_rank(comm, config.memory), comm.size // config.replication
 
         def read() -> Graph:
             graph = source.read()
-            check_fits(graph, self.prepared, parts, M)
+            check_fits(graph, config, how.operator, parts, M)
             return graph
 
-        return make_dgraph(read, self.comm, None, self.prepared.how)
+        return make_dgraph(read, comm, None, how)
 
     def finish(self, spec: ModelSpec, trainer: Trainer, summary: dict[str, Any]) -> np.ndarray | None:
         """Add to a summary, and return the predictions in original order, on rank 0 at least. Collective."""
@@ -69,18 +77,18 @@ class FullWay:
 class SampledWay(FullWay):
     """Subgraphs of the whole graph, which every rank has; evaluations as in FullWay."""
 
-    def open(self, source: Source, stack: ExitStack) -> DistGraph:
-        together(self.comm, _check_whole, source, self.config)
+    def open(self, source: Source, folder: RunFolder | None, stack: ExitStack) -> DistGraph:
+        together(source.comm, _check_whole, source, self.config)
         graph = source.read_everywhere(stack)
         self.step = partial(SampledStep, graph=graph)
-        return make_dgraph(graph, self.comm, None, self.prepared.how)
+        return make_dgraph(graph, source.comm, None, self.how)
 
 
 class AverageWay(FullWay):
     """Parts, each trained alone on one rank, and the mean of their weights."""
 
-    def open(self, source: Source, stack: ExitStack) -> DistGraph:
-        self.parts, self.workload = open_parts(source, self.prepared, self.folder, stack)
+    def open(self, source: Source, folder: RunFolder | None, stack: ExitStack) -> DistGraph:
+        self.parts, self.workload = open_parts(source, self.how, folder, stack)
         config, parts, facts = self.config, self.parts, self.parts.source.facts
         self.step = partial(AverageStep, parts=parts)
         if not facts.n_features or not facts.n_classes:
@@ -98,10 +106,10 @@ class AverageWay(FullWay):
         if not self.config.personal:
             return super().finish(spec, trainer, summary)
         result = personalise(trainer.model, self.parts, self.config)
-        self.comm.phase = "write results"
+        trainer.comm.phase = "write results"
         summary["personal"] = personal_facts(result)
         if self.config.out:
-            write_personal(Path(self.config.out), result, spec, self.comm)
+            write_personal(Path(self.config.out), result, spec, trainer.comm)
         return result.predictions_N
 
 
@@ -118,3 +126,22 @@ def _check_whole(source: Source, config: TrainConfig) -> None:
 
 
 WAYS = {"full": FullWay, "sampled": SampledWay, "average": AverageWay}
+
+
+def prepare(source: str, config: TrainConfig, comm: Communicator) -> FullWay:
+    """Return the way to train that the options name, all of which are checked before anything is read.
+
+    Raises: UsageError for options that do not fit each other, or differ between ranks. Collective.
+    """
+    check_run(comm, source, config)
+    together(comm, check_outputs, source, config)
+    how = distribution(config, comm)
+    check_average(config, takes_memory=True)
+    check_options(config)
+    check_device(config, comm.size)
+    ProcessGrid(comm.size, config.replication)
+    is_sampled = config.mode == "full" and config.sampler != "none"
+    if FAMILIES[config.model].reads_edges and (is_sampled or config.mode != "full"):
+        given = f"--sampler {config.sampler}" if is_sampled else f"--mode {config.mode}"
+        raise UsageError(f"--model {config.model} reads attributes of edges, which {given} does not keep; omit {given}")
+    return WAYS["sampled" if is_sampled else config.mode](config, how)

@@ -10,15 +10,10 @@ from spgnn.dist import SelfCommunicator
 from spgnn.errors import ResourceError
 from spgnn.experiment import run
 from spgnn.experiment.memory_check import PredictedTraining, check_fits
-from spgnn.experiment.prepare import prepare
+from spgnn.layers.registry import operator_of
 
 GRAPH = "sbm:n=3000,seed=1"
 M = 600_000_000
-
-
-def prepared(**options):
-    config = TrainConfig(threads=1, **options)
-    return load_graph(GRAPH).with_edges(config.edges), prepare(GRAPH, config, SelfCommunicator())
 
 
 @pytest.mark.parametrize("options, parts", [
@@ -26,15 +21,16 @@ def prepared(**options):
     ({"model": "sage", "prune": "never"}, 4), ({"prune": "always"}, 2),
 ])  # fmt: skip
 def test_the_width_that_is_named_fits_and_the_next_does_not(options, parts):
-    graph, given = prepared(hidden=400_000, **options)
+    config = TrainConfig(threads=1, hidden=400_000, **options)
+    given = load_graph(GRAPH).with_edges(config.edges), config, operator_of(config)
     with pytest.raises(ResourceError, match="--hidden 400000 does not fit: a rank needs") as error:
-        check_fits(graph, given, parts, M)
+        check_fits(*given, parts, M)
     text = str(error.value)
     first, second = text.split("\n")
     assert "has 0.6 GB by its share of this host" in first and re.search(r"^  per rank: [\d,.]+ GB \w.* = ", second)
-    hidden, step = int(re.search(r"--hidden (\d+) is the largest that fits", text)[1]), given.config.heads
-    step = step if given.config.model == "gat" else 1
-    predicted = PredictedTraining(graph, given)
+    hidden, step = int(re.search(r"--hidden (\d+) is the largest that fits", text)[1]), config.heads
+    step = step if config.model == "gat" else 1
+    predicted = PredictedTraining(*given)
     assert hidden % step == 0 and predicted.memory(hidden, parts).training <= M
     assert predicted.memory(hidden + step, parts).training > M
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -116,7 +116,8 @@ def predict(
             run = run if multilabel is None else replace(run, task=_task(multilabel))
             how = How(run.task != "numbers", "together")
             return _as_predictions(compute(run, None if graph is None else str(graph), comm, how, embeddings))
-        net, given = together(comm, run.model), asdict(select(Distribution, run.config))
+        net: torch.nn.Module = together(comm, run.model)
+        given: dict[str, Any] = asdict(select(Distribution, run.config))
         given |= {"operator": operator_of(run.config, run.spec), "replication": 1, "device": "cpu"}
         if isinstance(graph, Graph) and graph.edges == "stored":
             graph = graph.with_edges(run.config.edges)

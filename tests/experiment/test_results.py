@@ -1,4 +1,4 @@
-"""The folder of a run: nothing of an earlier one stays, nobody writes into it, a full disk is told with the file, weights are as they were."""
+"""The files of a run: nothing of an earlier one stays, a full disk is told with the file, weights and tables are what they say."""
 
 import json
 import os
@@ -11,6 +11,7 @@ import pytest
 import torch
 from graphs import random_graph
 
+import spgnn
 from spgnn import cli
 from spgnn.config import RUN_FILES, TrainConfig, read_toml
 from spgnn.data import load_graph
@@ -25,7 +26,9 @@ from spgnn.layers import GCN, Stack
 from spgnn.layers.registry import ModelSpec
 from spgnn.training.trainer import Trainer
 
-SOURCE = "sbm:n=60,seed=1"
+SOURCE, DETAILED = "sbm:n=60,seed=1", "sbm:n=120,classes=3,degree=6,seed=2"
+SAMPLED = "sbm:n=300,classes=3,features=8,degree=6,seed=1"
+SIZES = {"walk": ["--budget", "60"], "neighbour": ["--batch", "20", "--fanout", "3,2"]}
 
 
 def trained(folder, **options):
@@ -307,3 +310,68 @@ def test_checkpoints_of_a_custom_model_name_none(tmp_path):
 def test_the_config_of_averaging_has_the_evaluation_that_was_decided(tmp_path):
     trained(tmp_path / "run", mode="average", parts=2)
     assert read_toml(TrainConfig, tmp_path / "run" / "config.toml").evaluation != "auto"
+
+
+def detailed(folder, ranks, **options):
+    """Train and return details, summary, last record and predictions."""
+    config = TrainConfig(epochs=3, hidden=8, out=str(folder), threads=1, **options)
+    spgnn.run_threads(ranks, lambda comm: run(DETAILED, config, comm))
+    details, summary = (json.loads((folder / f"{name}.json").read_text()) for name in ("details", "summary"))
+    record = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+    return details, summary, record, np.load(folder / "predictions.npy")
+
+
+@pytest.mark.parametrize(
+    "ranks, options", [(1, {}), (3, {}), (4, {"replication": 2}), (2, {"mode": "average", "parts": 2})]
+)
+def test_its_tables_are_those_of_the_summary_and_of_measure(tmp_path, ranks, options):
+    details, summary, record, predictions_N = detailed(tmp_path / "run", ranks, method="metis", **options)
+    sent_PP, confusion_CC = (np.array(details[name]) for name in ("sent_PP", "confusion_CC"))
+    assert sent_PP.shape == (ranks, ranks) and sent_PP.sum() == record["bytes_sent"] and not sent_PP.diagonal().any()
+    assert confusion_CC.sum(1).tolist() == [of_class["support"] for of_class in summary["per_class"]]
+    recall = confusion_CC.diagonal() / confusion_CC.sum(1)
+    np.testing.assert_allclose(recall, [of_class["recall"] for of_class in summary["per_class"]])
+    for d in range(3):
+        assert confusion_CC[:, d].sum() <= (predictions_N == d).sum()
+    if options.get("mode") == "average":
+        assert "explanation" not in details
+        return
+    layers = details["explanation"]["layers"]
+    assert [layer["layer"] for layer in layers] == [1, 2] and layers[0]["product"] == "(A X) W, A X kept"
+    assert sum(layer["bytes_forward"] + layer["bytes_backward"] for layer in layers) == record["bytes_sent"]
+    if ranks == 3:
+        graph = load_graph(DETAILED)
+        report = spgnn.measure(graph, spgnn.part_graph(graph, 3, "metis"), summary["scheme"], (graph.n_features, 8, 3))
+        np.testing.assert_array_equal(sent_PP, report.bytes_PP())
+
+
+def test_models_that_are_scored_part_by_part_have_no_confusions(tmp_path):
+    details, *_ = detailed(tmp_path / "run", 2, mode="average", parts=2, evaluation="layerwise")
+    assert list(details) == ["sent_PP"]
+
+
+@pytest.fixture(scope="module", params=list(SIZES))
+def sampled(request, tmp_path_factory):
+    """(sampler, folder) of a training."""
+    out = tmp_path_factory.mktemp("runs") / request.param
+    options = ["--sampler", request.param, *SIZES[request.param], "--model", "sage", "--hidden", "8", "--threads", "1"]
+    code = cli.main(["train", SAMPLED, "--epochs", "3", "--out", str(out), *options])
+    assert code == 0
+    return request.param, out
+
+
+def test_the_summary_has_the_options_of_its_sampler_alone(sampled):
+    name, out = sampled
+    summary = json.loads((out / "summary.json").read_text())
+    own = {"walk": {"budget": 60, "walk": 2}, "neighbour": {"batch": 20, "fanout": "3,2"}}
+    assert summary["sampler"] == name and summary["subgraphs"] == 1 and summary["steps_per_epoch"] > 1
+    assert summary.items() >= own[name].items()
+    other = own["neighbour" if name == "walk" else "walk"]
+    assert not summary.keys() & other.keys()
+
+
+def test_its_predictions_are_those_of_the_whole_graph(sampled, tmp_path):
+    _, out = sampled
+    predicted = tmp_path / "p.npy"
+    assert cli.main(["predict", str(out), "--graph", SAMPLED, "--out", str(predicted)]) == 0
+    np.testing.assert_array_equal(np.load(predicted), np.load(out / "predictions.npy"))

@@ -34,14 +34,14 @@ ROWS, NONZEROS = 16, 16
 
 def memory_of_parts(graph: Graph, config: TrainConfig, halo: float = 1.0) -> Callable[[int], RankMemory]:
     """Return the function k -> predicted memory of a process that trains a k-th of a graph alone."""
-    x_nnz = getattr(graph.X, "nnz", None)  # of sparse features
+    x_nnz, model = getattr(graph.X, "nnz", None), _model(graph, config)  # of sparse features
+    is_sparse = x_nnz is not None
     setting = Setting(
-        features=graph.n_features, dtype=getattr(torch, config.dtype), order=config.order, is_cached=config.keep,
-        is_sparse=x_nnz is not None, has_ghosts=x_nnz is not None and config.keep,
+        features=graph.n_features, dtype=getattr(torch, config.dtype), order=config.order, is_sparse=is_sparse,
+        is_cached=config.keep, has_ghosts=is_sparse and config.keep,
         edge_features=None if graph.edge_attr is None else graph.n_edge_features,
     )  # fmt: skip
-    model, sizes = _model(graph, config), {"n": graph.n_nodes, "own_nnz": graph.nnz}
-    sizes |= {} if x_nnz is None else {"x_nnz": x_nnz}
+    sizes = {"n": graph.n_nodes, "own_nnz": graph.nnz} | ({} if x_nnz is None else {"x_nnz": x_nnz})
     of = {"process_bytes": _process_bytes(), "is_symmetric": graph.is_both_ways}
     return lambda k: part_memory(model, setting, sizes, k, halo=halo, **of)
 

@@ -7,20 +7,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import Literal
 
 import numpy as np
 
 from ..config.names import Norm
-from ..errors import ShapeError, UsageError, check_choice
+from ..errors import ShapeError, UsageError
 from ..graph import Graph
 from .graph_arrays import GraphArrays, graph_arrays
 from .normalise import Coefficients
 from .operators import check_norms, operators
 from .sample import NormedBlock, Sample, Sampler, Subgraph
-
-Degrees = Literal["auto", "full", "own"]
-DEGREES = ("auto", "full", "own")
 
 
 class Maker:
@@ -31,17 +27,16 @@ class Maker:
             dtype         float32 or float64, of the operators.
             coefficients  how often nodes and nonzeros are drawn, see `presample`; None: the mean over the targets and
                           sums over what was drawn.
-            degrees       sums by which operators are normalised: full, of the whole graph; own, of the subgraph; auto:
-                          full for blocks and where the aggregation is normalised, own elsewhere.
-    Raises: ShapeError if train_N is no mask of the nodes; UsageError for names that are not known, for coefficients of
-            a sampler that does not rescale, and for own degrees of blocks.
+    Raises: ShapeError if train_N is no mask of the nodes; UsageError for names that are not known, and for coefficients
+            of a sampler that does not rescale.
 
-    Thread-safe: several threads may draw at once.
+    Operators of blocks, and those whose aggregation is normalised by alpha, divide by sums of the whole graph; others
+    by sums of the subgraph. Thread-safe: several threads may draw at once.
     """
 
     def __init__(
         self, sampler: Sampler, graph: Graph | GraphArrays, train_N: np.ndarray, norms: Iterable[Norm],
-        dtype=np.float32, coefficients: Coefficients | None = None, degrees: Degrees = "auto",
+        dtype=np.float32, coefficients: Coefficients | None = None,
     ):  # fmt: skip
         self.sampler, self.graph = sampler, graph_arrays(graph)
         self.train_N = np.asarray(train_N)
@@ -51,18 +46,13 @@ class Maker:
             )
         self.norms, self.dtype = tuple(norms), np.dtype(dtype)
         check_norms(self.norms, self.dtype)
-        check_choice("degrees", degrees, DEGREES)
-        if degrees == "own" and sampler.n_blocks:
-            raise UsageError(f"degrees = 'own' with sampler {sampler.name!r}, whose blocks are not square; use 'full'")
         if coefficients is not None and not sampler.rescales:
             raise UsageError(
                 f"sampler {sampler.name!r} is not normalised by how often it draws; use coefficients = None"
             )
         self.coefficients = coefficients
         self.alpha_E = None if coefficients is None else coefficients.alpha_E
-        if degrees == "auto":
-            degrees = "full" if sampler.n_blocks or self.alpha_E is not None else "own"
-        self.is_full = degrees == "full"
+        self.is_full = sampler.n_blocks > 0 or self.alpha_E is not None
         self.graph.prepare(self.norms if self.is_full else ())  # not by each thread
         if not self.is_full:
             self.graph.check_weights(self.norms)

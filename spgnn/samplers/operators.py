@@ -64,7 +64,7 @@ def operators(
     check_norms(norms, dtype)
     n, m = pattern.shape
     if not is_full and n != m:
-        raise UsageError(f"degrees = 'own' of a block of {n} rows and {m} columns; use degrees = 'full'")
+        raise UsageError(f"is_full = False with {n} rows and {m} columns; expected as many rows as columns")
     if not is_full:
         graph.check_weights(norms)
     make = _samplers.values64 if dtype == np.float64 else _samplers.values32

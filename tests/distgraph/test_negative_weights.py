@@ -20,7 +20,7 @@ from spgnn.experiment import run
 from spgnn.graph import DIVIDES, Graph, normalise
 from spgnn.layers import GAT, GIN, MLP, SAGE, Stack
 from spgnn.partition import part_graph
-from spgnn.samplers import Maker, Node, Walk, graph_arrays, make_sampler
+from spgnn.samplers import Coefficients, Maker, Node, Walk, graph_arrays, make_sampler
 
 WAY_OUT = "divides by sums of weights, none of which may be negative. Use --operator none"
 
@@ -76,14 +76,14 @@ def test_weights_whose_sums_overflow_are_refused():
 
 
 @pytest.mark.parametrize("how", DIVIDES)
-@pytest.mark.parametrize("degrees", ["own", "full"])
-def test_subgraphs_of_negative_weights_are_refused_before_they_are_drawn(degrees, how):
+def test_subgraphs_of_negative_weights_are_refused_before_they_are_drawn(how):
     graph, train_N = signed(), np.arange(40) < 20
-    for sampler in (Walk(graph, budget=20), make_sampler("neighbour", graph, {"fanout": (3,)}, train_N)):
-        if degrees == "full" or not sampler.n_blocks:
-            with pytest.raises(GraphError, match=message(graph, how)):
-                Maker(sampler, graph, train_N, [how], degrees=degrees)
-        Maker(sampler, graph, train_N, ["none", "loops"]).draw(0, 0)
+    alpha = Coefficients(None, np.ones(graph.nnz, np.float32))
+    walk, blocks = Walk(graph, budget=20), make_sampler("neighbour", graph, {"fanout": (3,)}, train_N)
+    for sampler, coefficients in ((walk, None), (walk, alpha), (blocks, None)):
+        with pytest.raises(GraphError, match=message(graph, how)):
+            Maker(sampler, graph, train_N, [how], coefficients=coefficients)
+        Maker(sampler, graph, train_N, ["none", "loops"], coefficients=coefficients).draw(0, 0)
 
 
 def test_the_sampler_of_columns_names_another_way_out():

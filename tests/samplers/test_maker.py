@@ -115,10 +115,6 @@ def test_what_does_not_fit_is_refused(graph, train_N):
     sampler = Walk(graph, budget=15)
     with pytest.raises(ShapeError, match=r"expected bool \(40,\)"):
         Maker(sampler, graph, train_N[:-1], ["gcn"])
-    with pytest.raises(UsageError, match="did you mean 'full'"):
-        Maker(sampler, graph, train_N, ["gcn"], degrees="fulll")
-    with pytest.raises(UsageError, match="not square"):
-        Maker(Blocks(), graph, train_N, ["gcn"], degrees="own")
     with pytest.raises(UsageError, match="not normalised by how often"):
         Maker(Blocks(), graph, train_N, ["gcn"], coefficients=Coefficients(np.ones(40), None))
     with pytest.raises(UsageError, match="float32 or float64"):

@@ -54,9 +54,10 @@ def closed_form(graph, inclusion, budget):
     return Coefficients(train_of(graph).sum() * seen, np.float32(of_edge / seen[rows]))
 
 
-def estimates(graph, drawn, coefficients, degrees="auto", count=SUBGRAPHS):
+def estimates(graph, drawn, coefficients, is_full=False, count=SUBGRAPHS):
     """The loss of each subgraph, and (D^-1 A x)_v of each where v was drawn, nan elsewhere."""
-    maker = Maker(drawn, graph, train_of(graph), ["row"], np.float64, coefficients, degrees)
+    maker = Maker(drawn, graph, train_of(graph), ["row"], np.float64, coefficients)
+    maker.is_full |= is_full
     loss_S, sum_SN = np.zeros(count), np.full((count, graph.n_nodes), np.nan)
     for index in range(count):
         subgraph = maker.draw(11, index)
@@ -104,7 +105,7 @@ def test_losses_and_sums_are_unbiased_by_presampling_and_biased_without():
     counted = presample(drawn, GRAPH, train_N, seed=5, coverage=4000)
     loss, sums = errors_of(GRAPH, *estimates(GRAPH, drawn, counted), counted.subgraphs)
     assert loss < 4 and sums < 4
-    wrong_loss, wrong_sums = errors_of(GRAPH, *estimates(GRAPH, drawn, None, "full", 5000))
+    wrong_loss, wrong_sums = errors_of(GRAPH, *estimates(GRAPH, drawn, None, True, 5000))
     assert wrong_loss > 6.1 and wrong_sums > 6.1  # the mean over the targets prefers nodes that are drawn often
 
 

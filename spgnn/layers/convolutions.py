@@ -13,7 +13,7 @@ from ..spmm.chains.dropout import check_rate
 from ..spmm.chains.end import NO_END
 from ..spmm.operator.features import AnyRows
 from ..spmm.operator.view import LayerView
-from .layer import BuiltIn, Ending
+from .layer import BuiltIn, Ending, dense_rows
 
 OPERATORS: dict[str, Norm] = {"mean": "row", "sum": "none", "gcn": "row_loops", "max": "none"}
 COMBINE = ("add", "cat")
@@ -98,10 +98,10 @@ class SAGE(BuiltIn):
 
     def forward(self, A: LayerView, H_mF: AnyRows) -> torch.Tensor:
         """Return the rows of own nodes, (n, C). Collective."""
-        if self.aggregator != "max" and self.combine == "add":
+        if self.W_s is None or (self.aggregator != "max" and self.combine == "add"):
             return self.chained(A, H_mF, self.W_n, self.W_s)
         if self.aggregator == "max":
-            pooled = H_mF if self.W_FP is None else A.linear(H_mF, self.W_FP, self.b_P)
+            pooled = dense_rows(self, H_mF) if self.W_FP is None else A.linear(H_mF, self.W_FP, self.b_P)
             neighbours = A.maximum(pooled, relu=self.W_FP is not None)
             del pooled  # backward does not read it
             own = A.dense(A.select(H_mF), self.W_s)

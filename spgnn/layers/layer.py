@@ -277,6 +277,13 @@ def _dense(H_nF: AnyRows) -> torch.Tensor:
     return H_nF if torch.is_tensor(H_nF) else H_nF.dense()
 
 
+def dense_rows(layer: Layer, H: AnyRows) -> torch.Tensor:
+    """Return dense rows. Raises: UsageError where a layer that keeps the width of H gets sparse ones."""
+    if not torch.is_tensor(H):
+        raise UsageError(f"{type(layer).__name__} reads dense rows, but X is sparse: put an MLP before it")
+    return H
+
+
 def dense_act(
     A: LayerView, X_nF: AnyRows, W_FC: torch.Tensor, b_C: torch.Tensor | None, act: Activation
 ) -> torch.Tensor:

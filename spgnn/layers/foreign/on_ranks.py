@@ -9,6 +9,7 @@ Shapes: m own rows, t own and ghost columns, E edges, F columns.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -17,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 from ...errors import ShapeError, UsageError
 from ...spmm.chains.dropout import drop_rows, is_nothing
 from ...spmm.exchange.owners import RankMax, RankSum, ToOwners, any_rank, has_other_ranks
+from ...spmm.operator.view import LayerView
 from .ends import Ends, LocalEdges, Role, ends, plain, roles_in
 
 HELD = 2  # tables of gathered rows: a convolution that reads one matrix twice exchanges it once
@@ -30,14 +32,14 @@ class OnRanks(TorchFunctionMode):
           edges  None: of a module without any.
     """
 
-    def __init__(self, A, edges: LocalEdges | None = None):
+    def __init__(self, A: LayerView, edges: LocalEdges | None = None):
         super().__init__()
         self.A, self.edges = A, edges
         self.passing: Ends | None = None
         self.draw = 0
         self._tables: list[tuple[torch.Tensor, int, torch.Tensor]] = []
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs, name = kwargs or {}, getattr(func, "__name__", str(func))
         if func in MENDED:
             return MENDED[func](self, *args, **kwargs)
@@ -61,6 +63,11 @@ class OnRanks(TorchFunctionMode):
     def is_alone(self) -> bool:
         """Whether nothing is exchanged: other ranks exchange even where this one reads no row of theirs."""
         return len(self.A.column_blocks) == 1 and not has_other_ranks(self.A)
+
+    @property
+    def weight_E(self) -> torch.Tensor | None:
+        """The weights of the edges; None: all are 1."""
+        return None if self.edges is None else self.edges.weight_E
 
     def table(self, H: torch.Tensor, dim: int) -> torch.Tensor:
         """Return H with its rows, in a dimension, at own and ghost columns (t instead of m). Collective."""
@@ -111,11 +118,14 @@ class OnRanks(TorchFunctionMode):
         if is_rows and H.ndim == 2:
             return self.A.drop(H, rate, self.draw)
         index = self.passing if self.passing is not None or self.edges is None else self.edges.index
-        if not is_rows and (index is None or len(H) != plain(index).shape[1]):
+        if is_rows:
+            ids = self.A.node_n
+        elif self.edges is not None and index is not None and len(H) == plain(index).shape[1]:
+            ids = self.edges.ids(index)
+        else:
             raise ShapeError(
                 f"dropout on a tensor of shape {tuple(H.shape)}, whose rows are neither own nodes nor edges"
             )
-        ids = self.A.node_n if is_rows else self.edges.ids(index)
         ones = torch.ones_like(H, memory_format=torch.contiguous_format).detach().view(len(H), H.shape[1:].numel())
         return H * drop_rows(self.A, ones, ids, rate, self.A.drawn_key(self.draw)).view(H.shape)
 
@@ -168,9 +178,9 @@ PLAIN = frozenset(
 
 def _bound(names: str, args, kwargs) -> list:
     """Return the arguments of these names, then all others that are given by place."""
-    names = names.split()
-    found = dict(zip(names, args)) | kwargs
-    return [found.get(name) for name in names] + list(args[len(names) :])
+    listed = names.split()
+    found = dict(zip(listed, args)) | kwargs
+    return [found.get(name) for name in listed] + list(args[len(listed) :])
 
 
 def _whole(index: Ends) -> tuple[Role, torch.Tensor]:

@@ -6,6 +6,7 @@ Shapes: n own rows, F in, C out, heads K of width D. PyG orders columns of heads
 from __future__ import annotations
 
 from types import MethodType
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,6 +15,7 @@ from torch.nn import functional
 from ...spmm.exchange.owners import RankSum
 from ...spmm.exchange.scaling import IN
 from ...spmm.operator.subgraph import SubgraphSpMM
+from ...spmm.operator.view import LayerView
 from ..layer import add_bias
 from .ends import Ends
 from .on_ranks import OnRanks
@@ -40,14 +42,14 @@ def _forward(self, x, edge_index, *args, **kwargs):
 
 def _is_plain(conv, on: OnRanks, given: list) -> bool:
     """Return whether edges are the graph's, each pair once, and nothing but its weights is given for them."""
-    is_whole = not given or (len(given) == 1 and given[0] is on.edges.weight_E)
+    is_whole = not given or (len(given) == 1 and given[0] is on.weight_E)
     has_hooks = any(getattr(conv, f"_{kind}_hooks") for kind in ("message_forward_pre", "message_forward"))
     operator = on.A.operator
     is_other = isinstance(operator, SubgraphSpMM) or operator.edge_attr is not None  # of a sampler, or a multigraph
     return conv.flow == "source_to_target" and is_whole and not has_hooks and not is_other
 
 
-def _at(on: OnRanks, norm: str):
+def _at(on: OnRanks, norm: Any) -> LayerView:
     """Return the operator of another normalisation in this layer."""
     return on.A.at(on.A.layer, on.A.is_last, norm, on.A.key)
 
@@ -68,7 +70,7 @@ def _gcn(conv, on: OnRanks, x):
 def _sage(conv, on: OnRanks, x):
     """The mean or sum of x over a row, W_l' + b_l, + x W_r'."""
     norm = {"mean": "row", "add": "none", "sum": "none"}.get(str(conv.aggr))
-    if norm is None or on.edges.weight_E is not None:
+    if norm is None or on.weight_E is not None:
         return None
     from_x = functional.relu(conv.lin(x)) if conv.project and hasattr(conv, "lin") else x
     own = conv.lin_r(x) if conv.root_weight else None
@@ -78,7 +80,7 @@ def _sage(conv, on: OnRanks, x):
 
 def _gin(conv, on: OnRanks, x):
     """nn((1 + eps) x + the sum of x over a row)."""
-    if on.edges.weight_E is not None or conv.aggr not in ("add", "sum"):
+    if on.weight_E is not None or conv.aggr not in ("add", "sum"):
         return None
     first = conv.nn[0] if type(conv.nn) is nn.Sequential and len(conv.nn) else None
     if type(first) is not nn.Linear or conv.nn._forward_hooks or first._forward_hooks:

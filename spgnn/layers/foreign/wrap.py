@@ -85,14 +85,14 @@ class LocalGraph:
     num_nodes    m.
     """
 
-    def __init__(self, on: OnRanks):
-        self.on, self.num_nodes = on, on.A.m
-        self.edge_index, self.edge_weight, self.batch = on.edges.index, on.edges.weight_E, on.edges.batch
+    def __init__(self, on: OnRanks, edges: LocalEdges):
+        self.on, self.edges, self.num_nodes = on, edges, on.A.m
+        self.edge_index, self.edge_weight, self.batch = edges.index, edges.weight_E, edges.batch
 
     @property
     def edge_attr(self) -> torch.Tensor | None:
         """The attributes of edges, in the order of edge_index."""
-        return self.on.edges.attributes(self.on.A.operator)
+        return self.edges.attributes(self.on.A.operator)
 
     def columns(self, H_mF: torch.Tensor) -> torch.Tensor:
         """Return own, then ghost rows (t, F), for modules that gather by themselves: places[0] are their numbers. Collective."""
@@ -112,6 +112,8 @@ class Wrapped(Layer):
 
     operator = "none"
     number = seed = epoch = 0  # of set_epoch
+    module: nn.Module
+    call: Call | None
     on: OnRanks | None  # the pass that runs
 
     def __init__(self, module: nn.Module, call: Call | None = None):
@@ -126,7 +128,7 @@ class Wrapped(Layer):
             _follow(self, inner)
 
     @property
-    def f_in(self) -> int | None:
+    def f_in(self) -> int | None:  # pyrefly: ignore[bad-override]  # read from the module, never set
         """The columns that the module reads, where it has them as in_channels."""
         width = getattr(self.module, "in_channels", getattr(self.module, "in_features", None))
         return width if isinstance(width, int) and width > 0 else None
@@ -162,14 +164,16 @@ class Wrapped(Layer):
         H = X if torch.is_tensor(X) else X.dense()
         dtype = torch.float64 if A.dtype == torch.float64 else torch.float32
         H = H if H.dtype == dtype else H.to(dtype)
-        on = OnRanks(A, _edges_of(A, dtype))
-        vars(self)["on"] = on.edges.index.on = on.edges.batch.on = on
+        with torch.inference_mode(False):
+            edges = A.operator.once(LocalEdges, lambda: LocalEdges.of(A, dtype))
+        on = OnRanks(A, edges)
+        vars(self)["on"] = edges.index.on = edges.batch.on = on
         try:
             with on, torch.autocast("cuda" if A.device.type == "cuda" else "cpu", enabled=False):
-                graph = LocalGraph(on)
+                graph = LocalGraph(on, edges)
                 out = self.call(self.module, graph, H) if self.call else self.module(H, **self._arguments(graph))
         finally:
-            vars(self)["on"] = on.edges.index.on = on.edges.batch.on = None
+            vars(self)["on"] = edges.index.on = edges.batch.on = None
             _clear_caches(self.module)
         if not torch.is_tensor(out) or isinstance(out, Ends) or out.ndim != 2 or len(out) != A.m:
             got = f"shape {tuple(out.shape)}" if torch.is_tensor(out) else f"a {type(out).__name__}"
@@ -221,16 +225,6 @@ def _ignores_attributes(module: nn.Module) -> bool:
     return bool(dims) and all(dim is None for dim in dims)
 
 
-def _edges_of(A, dtype: torch.dtype) -> LocalEdges:
-    """Return the edges of an operator, made at its first use. Collective at first."""
-    operator = A.operator
-    found = vars(operator).get("local_edges")
-    if found is None:
-        with torch.inference_mode(False):
-            found = vars(operator)["local_edges"] = LocalEdges.of(A, dtype)
-    return found
-
-
 def _follow(wrapped: Wrapped, inner: nn.Module) -> None:
     """Let a module note which edges its propagate runs over, give its norms the graph of each node, and use kernels."""
     use_kernels(inner)
@@ -253,7 +247,7 @@ def _leave(wrapped: Wrapped, inner: nn.Module, inputs, out) -> None:
 
 
 def _give_batch(wrapped: Wrapped, inner: nn.Module, args, kwargs):
-    if wrapped.on is None:
+    if wrapped.on is None or wrapped.on.edges is None:
         return None
     batch, place = wrapped.on.edges.batch, list(inspect.signature(inner.forward).parameters).index("batch")
     if len(args) <= place:

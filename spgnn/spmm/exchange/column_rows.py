@@ -47,12 +47,12 @@ class Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, A: AtLayer, H_mF, ghosts_gF, W_FC, bias_C):
         H_mF = H_mF if H_mF.is_sparse else stored(A, H_mF)
-        is_whole = len(A.column_blocks) == 1  # the product itself is the table
-        X_tC = None if is_whole else A.pool.empty(A.m + A.column_blocks[1].A.shape[1], W_FC.shape[1], dtype=A.dtype)
-        ctx.A, parts = A, []
+        ctx.A, parts, X_tC = A, [], None
+        if len(A.column_blocks) > 1:  # of one the product itself is the table
+            X_tC = A.pool.empty(A.m + A.column_blocks[1].A.shape[1], W_FC.shape[1], dtype=A.dtype)
         for block, rows_cF in over_rows(A, H_mF, ghosts_gF):
             X_cC = _left(A, rows_cF).times(W_FC, bias_C)
-            if is_whole:
+            if X_tC is None:
                 X_tC = X_cC
             else:
                 X_tC[block.of_table] = X_cC
@@ -116,7 +116,7 @@ def refuse_weights(A: AtLayer, T: torch.Tensor) -> None:
 
 
 def _left(A: AtLayer, rows_cF: torch.Tensor | SparseRows) -> DenseRows | SparseRows:
-    return rows_cF if rows_cF.is_sparse else DenseRows(rows_cF, A)
+    return rows_cF if isinstance(rows_cF, SparseRows) else DenseRows(rows_cF, A)
 
 
 def is_multiplied(A: AtLayer, block) -> bool:

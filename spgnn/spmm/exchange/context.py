@@ -111,5 +111,4 @@ def make_layout(
         return layout
     i, j = grid.row_of(comm.rank), grid.column_of_rank(comm.rank)
     column, row = comm.split(j, i), comm.split(i, j)
-    assert column is not None and row is not None
     return Layout(comm, grid, column, RowSum(row, grid.column_of(i), pool), scheme, **shared)

@@ -19,7 +19,7 @@ class EdgeDrop(NamedTuple):
     is dropped (pass None instead).
     """
 
-    key: int
+    key: int | torch.Tensor
     rate: float
     ids_n: np.ndarray  # int64, original ids of the rows
     ids_c: np.ndarray  # int64, original ids of the columns

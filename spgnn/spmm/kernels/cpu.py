@@ -75,7 +75,7 @@ class HostKernels(HostAttention, HostEdges, TorchDense):
         X, out = array_of(X_mF.contiguous()), array_of(out_nF)
         last = {"bias": bias, "relu": relu, "add": add}
         tiled = _tiled(A, X, out_nF.dtype)
-        width = 0 if tiled else slice_width(*A.shape, A.nnz, X.shape[1], X.itemsize)
+        width = 0 if tiled else slice_width(len(A.indptr) - 1, len(X), A.nnz, X.shape[1], X.itemsize)
         if tiled:
             tiled.multiply(X, out, accumulate, A.threads, **last)
         elif width:
@@ -118,11 +118,11 @@ class HostKernels(HostAttention, HostEdges, TorchDense):
         bias = None if bias_C is None else bias_C.detach().numpy()
         _kernels.finish(array_of(Z_nC), array_of(out_nC), bias, act, threads)
 
-    def drop(self, X_nF, out_nF, node_n: np.ndarray, key: int, rate: float, threads: int = 0) -> None:
+    def drop(self, X_nF, out_nF, node_n: np.ndarray, key: int | torch.Tensor, rate: float, threads: int = 0) -> None:
         """out = X mask / (1 - rate), the mask of (key, node, feature)."""
         _kernels.drop(array_of(X_nF), array_of(out_nF), node_n, key, rate, threads)
 
-    def drop_csr(self, A, node_n: np.ndarray, key: int, rate: float):
+    def drop_csr(self, A, node_n: np.ndarray, key: int | torch.Tensor, rate: float):
         """Return the LocalCSR with stored entries zeroed by the dense mask of (key, node, feature)."""
         values = A.to_scipy().data
         dropped = np.empty_like(values)

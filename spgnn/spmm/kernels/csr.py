@@ -43,7 +43,7 @@ class LocalCSR:
         self.indices = np.ascontiguousarray(A.indices, dtype=index)
         self._set_types()
         weights = np.ascontiguousarray(A.data, dtype=self.numpy_dtype)
-        self.weights = None if (weights == 1).all() else weights
+        self.weights: np.ndarray | torch.Tensor | None = None if (weights == 1).all() else weights
         self._transposed: LocalCSR | Callable[[], tuple[LocalCSR, np.ndarray]] | None = None
         self._order: np.ndarray | None = None  # places of the transpose's weights in these
 

@@ -104,9 +104,9 @@ def cut(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, m: 
                 begins += taken
         bounds = panel_bounds(_kernels.count_columns(begins, ends, indices, m), count) if count > 1 else [0, m]
         pieces = _kernels.cut_panels(begins, ends, indices, weights, np.array(bounds), threads)
-        for p, piece in enumerate(pieces):
+        for p, (ptr, places, values) in enumerate(pieces):
             columns, is_last = slice(bounds[p], bounds[p + 1]), p == len(pieces) - 1
-            passes.append(Panel(rows, columns, *piece, p == 0 and not in_tiles, is_last))
+            passes.append(Panel(rows, columns, ptr, places, values, p == 0 and not in_tiles, is_last))
     return Passes(passes)
 
 

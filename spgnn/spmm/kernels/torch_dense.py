@@ -14,6 +14,10 @@ HAS_OUT_DTYPE = torch.__version__ >= "2.8"  # torch.mm on a device can return th
 class TorchDense:
     """gemm and gemm_adjoint of all kernels."""
 
+    def mask_sum(self, G_nC, H_nC, out_nC, threads: int = 0, act: int = 1) -> torch.Tensor:
+        """out = G act'(Z), H = act(Z); return the column sums, (C,); see HostKernels."""
+        raise NotImplementedError
+
     def gemm(self, X_nF, W_FC, out_nC, bias_C=None, add_nC=None, relu=False, threads: int = 0) -> None:
         """out = relu(X W (+ add) (+ bias)), all of one type; add may be out."""
         first = bias_C if add_nC is None else add_nC

@@ -17,7 +17,7 @@ from ...errors import UsageError
 from ...graph.edge_attr import nonzeros_of
 from ..exchange.ghosts import ColumnBlock
 from ..kernels.csr import LocalCSR
-from .facts import SpMM, computed, made_once
+from .facts import computed, made_once
 from .place import OUTSIDE, Place
 from .protocol import Operator
 
@@ -33,7 +33,7 @@ class Batched(Operator):
     Raises: UsageError in 1.5D, where a process row shares the columns of A.
     """
 
-    def __init__(self, A: SpMM, B: int):
+    def __init__(self, A: Operator, B: int):
         if A.row_sum is not None:
             raise UsageError("snapshots need all nonzeros of a row on its rank: use replication = 1")
         self.inner, self.B, self.n, self.m, self._norms = A, B, A.n * B, A.m * B, {}
@@ -74,8 +74,8 @@ class Batched(Operator):
     ) -> torch.Tensor:
         """Return relu((A kron I) H + add + b), (n B, F); see SpMM. Collective."""
         bias_F = None if bias_F is None else bias_F.repeat(self.B)
-        wide = [None if M is None else _wide(M, self.B) for M in (H_mF, add_nF, ghosts_gF)]
-        Z = self.inner.apply(wide[0], bias_F, relu, dtype, place, wide[1], wide[2])
+        add_nF, ghosts_gF = (None if M is None else _wide(M, self.B) for M in (add_nF, ghosts_gF))
+        Z = self.inner.apply(_wide(H_mF, self.B), bias_F, relu, dtype, place, add_nF, ghosts_gF)
         return Z.reshape(self.n, H_mF.shape[1])
 
     def adjoint(self, G_nF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
@@ -120,7 +120,7 @@ def _block(block: ColumnBlock, B: int) -> ColumnBlock:
     edge_E, b_E = _nonzeros(A.indptr, B)
     indptr = np.concatenate([[0], np.cumsum(np.repeat(np.diff(A.indptr), B))])
     indices = A.indices[edge_E].astype(np.int64) * B + b_E
-    weights = None if A.weights is None else A.weights[edge_E]
+    weights = None if A.weights is None else A.to_scipy().data[edge_E]
     shape = (A.shape[0] * B, A.shape[1] * B)
     made = LocalCSR.trusted(shape, indptr.astype(np.int64), indices, weights, A.dtype, A.threads)
     return ColumnBlock(made, _ids(block.ids_c, B), block.is_ghost, block.start * B)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from ..exchange.exchange_plan import ExchangePlan
+from ..exchange.relayed import RelayedPlan
 from ..kernels.buffers import sum_dtype
 from .dist_spmm import DistSpMM
 
@@ -17,9 +19,14 @@ def sent_rows(A: DistSpMM, rows: Rows = "scheme") -> int:
     """
     if rows == "sum":
         return 0
-    if rows == "ghosts":
-        return A.ghost_plan.sent_rows if A.stages else 0
-    return sum(stage.plan.sent_rows for stage in A.stages)
+    return sum(plan.sent_rows for plan in _plans(A, rows))
+
+
+def _plans(A: DistSpMM, rows: Rows) -> list[ExchangePlan | RelayedPlan]:
+    """Return the plans of one product, or of A.fetch(H)."""
+    if rows == "ghosts" and A.stages and A.ghost_plan is not None:
+        return [A.ghost_plan]
+    return [stage.plan for stage in A.stages]
 
 
 def sent_bytes(A: DistSpMM, width: int, direction: str, rows: Rows = "scheme") -> int:
@@ -28,10 +35,9 @@ def sent_bytes(A: DistSpMM, width: int, direction: str, rows: Rows = "scheme") -
     Args: rows  scheme: of A H; ghosts: of A.fetch(H), collective at first; sum: a sum over the process row by itself.
     """
     if rows == "sum":
-        return A.row_sum.rows_of_total(A.n) * width * sum_dtype(A.dtype).itemsize
+        return A.row_sum.rows_of_total(A.n) * width * sum_dtype(A.dtype).itemsize if A.row_sum is not None else 0
     size, is_forward = A.dtype.itemsize, direction == "forward"
-    plans = [A.ghost_plan] if rows == "ghosts" and A.stages else [stage.plan for stage in A.stages]
-    total = sum(plan.sent_rows if is_forward else plan.g for plan in plans)
+    total = sum(plan.sent_rows if is_forward else plan.g for plan in _plans(A, rows))
     total *= A.layout.wires[0 if is_forward else 1].row_bytes(width, size)
     if A.row_sum is None or (is_forward and rows == "ghosts"):
         return total
@@ -43,10 +49,9 @@ def sent_bytes(A: DistSpMM, width: int, direction: str, rows: Rows = "scheme") -
 def crossing_bytes(A: DistSpMM, width: int, direction: str, rows: Rows = "scheme") -> int:
     """Return the bytes of sent_bytes that go to other hosts, in 1D, where the layout knows hosts."""
     host_P, is_forward = A.layout.grid.host_P, direction == "forward"
-    plans = [A.ghost_plan] if rows == "ghosts" and A.stages else [stage.plan for stage in A.stages]
     sent = sum(
         int((plan.send_rows_P if is_forward else plan.recv_rows_P)[host_P != host_P[A.comm.rank]].sum())
-        for plan in plans
+        for plan in _plans(A, rows)
         if plan.comm.size == len(host_P)  # others are of the ranks of a host
     )
     return sent * A.layout.wires[not is_forward].row_bytes(width, A.dtype.itemsize)

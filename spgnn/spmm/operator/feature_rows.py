@@ -32,7 +32,7 @@ class FeatureRows:
             raise ShapeError(
                 f"X has shape {X_NF.shape} and type {values.dtype}; expected (N, F) of float32 or float64: X.astype('float32')"
             )
-        if self.is_sparse and X_NF.format != "csr":
+        if not isinstance(X_NF, np.ndarray) and X_NF.format != "csr":
             raise ShapeError(f"X is a sparse matrix in {X_NF.format} format; expected CSR: scipy.sparse.csr_array(X)")
         if not self.is_sparse and not X_NF.flags.c_contiguous:
             raise ShapeError("the rows of X are not stored one after another: use numpy.ascontiguousarray(X)")

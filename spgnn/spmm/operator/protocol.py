@@ -16,7 +16,7 @@ from ...errors import UsageError
 from ..edges.edge_table import EdgeTable, NoEdgeTable
 from ..exchange.ghosts import ColumnBlock, rounded
 from ..kernels.buffers import BufferPool, Pool
-from .facts import Key, SpMM, made_once
+from .facts import Key, SpMM, Value, made_once
 from .features import AnyRows, SparseRows
 from .place import OUTSIDE, Place
 from .timing import GHOST, OWN, Operations, spmm_flops
@@ -52,6 +52,12 @@ class Operator(SpMM):
         if how is None:
             return self
         raise UsageError(f"operator {how!r} is not known here: {type(self).__name__} has one normalisation")
+
+    def once(self, kind: type[Value], make: Callable[[], Value]) -> Value:
+        """Return what layers make of the operator once, such as its edges in another order; it is kept with the operator."""
+        if kind.__name__ not in vars(self):
+            vars(self)[kind.__name__] = make()
+        return vars(self)[kind.__name__]
 
     @property
     def kept(self) -> AnyRows | None:

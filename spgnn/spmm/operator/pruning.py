@@ -19,6 +19,7 @@ from ..edges.edge_table import restricted_attributes
 from ..exchange.index_map import IndexMap
 from ..exchange.stages import Blocks
 from .dist_spmm import DistSpMM, make_operator
+from .features import AnyRows
 from .fixed_input import FixedInput, check_is_held
 from .view import LayerView
 
@@ -107,10 +108,10 @@ class PrunedSpMM:
             if is_asked:
                 layer.prepare_adjoint()
 
-    def _kept_layer(self, A: DistSpMM, X, out_n) -> DistSpMM:
+    def _kept_layer(self, A: DistSpMM, X: AnyRows, out_n: np.ndarray) -> DistSpMM:
         layer = copy(A)
         layer.set_selected(np.flatnonzero(out_n))
-        layer.n = len(layer.selected)
+        layer.n = int(np.count_nonzero(out_n))
         if A.fixed_input is not None:
             A.fixed_input.make(A)
         layer.fixed_input = FixedInput(X)

@@ -81,7 +81,7 @@ class _Flight:
         self.label, self.start_s, self.bytes, self.messages = label, start_s, n_bytes, messages
 
     @property
-    def ended_s(self) -> float:
+    def ended_s(self) -> float | None:
         return self.request.ended_s
 
     def test(self) -> bool:

@@ -12,10 +12,9 @@ import torch
 
 from ....errors import ShapeError
 from ..buffers import sum_dtype
-from ..torch_dense import TorchDense
 from .arguments import NAMES, SCALARS, key_and_place, pointer, threshold
 from .launcher import Launcher
-from .on_edges import CudaEdges
+from .on_edges import CudaEdges, copied
 from .work_items import JOIN, WARP, RowPlan, chunk_rows, common_pack, launches, row_block, row_plan, tiling
 
 INDICES = {torch.int32: "int", torch.int64: "long long"}
@@ -24,27 +23,15 @@ FORMATS = {"bfloat16": 0, "float16": 1}
 ACCUMULATE, RELU = 1, 2
 
 
-class CudaKernels(CudaEdges, TorchDense):
+class CudaKernels(CudaEdges):
     """Kernels of one device; out is written in place. Launches are asynchronous, on the launcher's stream.
 
     Arrays of a matrix are copied to the device when first used, and kept while the matrix is.
     """
 
     def __init__(self, device: torch.device, launcher: Launcher):
-        self.device, self.launcher = device, launcher
-        self._uploaded: dict[int, torch.Tensor] = {}
+        super().__init__(device, launcher)
         self._plans: dict[int, tuple[RowPlan, torch.Tensor, torch.Tensor]] = {}
-        self._orders: dict[int, tuple[torch.Tensor, int]] = {}
-
-    def upload(self, array: np.ndarray | torch.Tensor) -> torch.Tensor:
-        """Return the device's copy of an array that does not change; made once."""
-        if torch.is_tensor(array):
-            return array
-        key = id(array)
-        if key not in self._uploaded:
-            self._uploaded[key] = copied(array, self.device)
-            weakref.finalize(array, self._uploaded.pop, key, None).atexit = False
-        return self._uploaded[key]
 
     def prepare(self, A) -> None:
         """Copy a LocalCSR and its plan to the device."""
@@ -214,18 +201,13 @@ class CudaKernels(CudaEdges, TorchDense):
         key = id(A.indptr)
         if key not in self._plans:
             plan = row_plan(A.indptr)
-            tables = (
+            items, joins = (
                 copied(table.view(np.int64).reshape(-1, 2), self.device)
                 for table in (plan.items_M, plan.joins_J.view(JOIN))
             )
-            self._plans[key] = (plan, *tables)
+            self._plans[key] = plan, items, joins
             weakref.finalize(A.indptr, self._plans.pop, key, None).atexit = False
         return self._plans[key]
-
-
-def copied(array: np.ndarray, device: torch.device) -> torch.Tensor:
-    """Return a copy of an array on a device."""
-    return torch.from_numpy(np.array(array)).to(device)
 
 
 def check(holds: bool, message: str) -> None:

@@ -8,7 +8,8 @@ milliseconds after that. The sources include no header, but CuPy refuses to comp
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
@@ -41,7 +42,7 @@ class CupyLauncher:
         import cupy
 
         self.device, self._cupy = device, cupy
-        self._functions: dict[str, object] = {}
+        self._functions: dict[str, Callable] = {}
         self.current = CurrentStream(device)
 
     def launch(self, source: str, name: str, grid: tuple[int, int], block: tuple[int, int], args: Sequence) -> None:
@@ -71,9 +72,9 @@ class CurrentStream:
         import cupy
 
         self.device, self._cupy = device, cupy
-        self._streams: dict[int, object] = {}
+        self._streams: dict[int, AbstractContextManager] = {}
 
-    def __call__(self):
+    def __call__(self) -> AbstractContextManager:
         pointer = torch.cuda.current_stream(self.device).cuda_stream
         if pointer not in self._streams:
             self._streams[pointer] = self._cupy.cuda.Stream.from_external(_Pointer(pointer))

@@ -13,7 +13,9 @@ import torch
 
 from ....errors import ShapeError
 from ..attention_sums import AttentionSums, EdgeDrop
+from ..torch_dense import TorchDense
 from .arguments import NAMES, SCALARS, key_and_place, pointer, threshold
+from .launcher import Launcher
 from .work_items import THREADS, WARP, chunk_rows, row_block
 
 LONG_ROW = 1024  # nonzeros above which a block goes through a row
@@ -23,8 +25,23 @@ ACCUMULATE, FINISH, POSITIVE = 1, 2, 2
 ELU = 2  # among ENDS
 
 
-class CudaEdges:
+class CudaEdges(TorchDense):
     """A part of CudaKernels; see HostAttention and HostEdges for what each method writes."""
+
+    def __init__(self, device: torch.device, launcher: Launcher):
+        self.device, self.launcher = device, launcher
+        self._uploaded: dict[int, torch.Tensor] = {}
+        self._orders: dict[int, tuple[torch.Tensor, int]] = {}
+
+    def upload(self, array: np.ndarray | torch.Tensor) -> torch.Tensor:
+        """Return the device's copy of an array that does not change; made once."""
+        if torch.is_tensor(array):
+            return array
+        key = id(array)
+        if key not in self._uploaded:
+            self._uploaded[key] = copied(array, self.device)
+            weakref.finalize(array, self._uploaded.pop, key, None).atexit = False
+        return self._uploaded[key]
 
     def attend(
         self, A, X_cKD, left_nK, right_cK, sums: AttentionSums, slope: float, drop: EdgeDrop | None = None,
@@ -164,6 +181,11 @@ class CudaEdges:
         args = (*tensors, np.int32(F), np.int64(offset), np.int32(accumulate))
         words = [NAMES[dX_cF.dtype], place_of(arg_nF)]
         _teams(self, "edges", "maximum_adjoint", A.transposed(), words, args, tiles=-(-F // WARP))
+
+
+def copied(array: np.ndarray, device: torch.device) -> torch.Tensor:
+    """Return a copy of an array on a device."""
+    return torch.from_numpy(np.array(array)).to(device)
 
 
 def of_bool(value: bool) -> str:

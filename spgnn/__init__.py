@@ -11,9 +11,48 @@ Names are imported when first used, so that `import spgnn` starts neither torch 
 
 import os
 from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 # torch asks Linux for huge pages for large tensors: epochs fault in fewer pages. Read at torch's first allocation.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+
+if TYPE_CHECKING:  # what a type checker finds under these names
+    # isort: off
+    from . import (
+        analysis as analysis, config as config, cost as cost, data as data, dist as dist, distgraph as distgraph,
+        doctor as doctor, errors as errors, exactness as exactness, experiment as experiment, graph as graph,
+        layers as layers, partition as partition, report as report, samplers as samplers, spmm as spmm,
+        timeline as timeline, training as training,
+    )  # fmt: skip
+    from .graph import (
+        Graph as Graph, graph_from_coo as graph_from_coo, normalise as normalise, random_split as random_split,
+    )  # fmt: skip
+    from .data import (
+        load_graph as load_graph, save_graph as save_graph, convert as convert, from_scipy as from_scipy,
+        from_networkx as from_networkx, from_pandas as from_pandas, from_pyg as from_pyg, from_dgl as from_dgl,
+    )  # fmt: skip
+    from .partition import (
+        Partition as Partition, part_graph as part_graph, load_partition as load_partition,
+        save_partition as save_partition, partitioner as partitioner, part_stream as part_stream,
+        part_to_folder as part_to_folder, streaming_partitioner as streaming_partitioner,
+    )  # fmt: skip
+    from .samplers import sampler as sampler, Sampler as Sampler, Subgraph as Subgraph
+    from .analysis import measure as measure, VolumeReport as VolumeReport
+    from .dist import world as world, Communicator as Communicator, run_threads as run_threads
+    from .cost.grid import ProcessGrid as ProcessGrid
+    from .layers import Layer as Layer, Stack as Stack
+    from .layers.foreign.wrap import wrap as wrap
+    from .spmm import SpMM as SpMM, IndexMap as IndexMap, ExchangePlan as ExchangePlan
+    from .training import History as History, explain as explain, Trainer as Trainer
+    from .distgraph import distribute as distribute, DistGraph as DistGraph, Parts as Parts, Fields as Fields
+    from .training.rollouts import rollout as rollout, Rollout as Rollout
+    from .experiment.fit import train as train
+    from .exactness.verify import verify as verify
+    from .exactness.verification import Verification as Verification
+    from .experiment import resume as resume, Checkpoints as Checkpoints, save_run as save_run
+    from .experiment.predictions import predict as predict, Predictions as Predictions, load_run as load_run
+    from .errors import SpgnnError as SpgnnError
+    # isort: on
 
 __version__ = "0.2.0"
 
@@ -46,7 +85,7 @@ _PARTS = (
 __all__ = [*_HOME, "__version__"]
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(f".{_HOME[name]}", __name__), name)
     if name in _PARTS:
@@ -54,5 +93,5 @@ def __getattr__(name):
     raise AttributeError(f"module 'spgnn' has no attribute {name!r}")
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted({*__all__, *_PARTS})

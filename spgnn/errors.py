@@ -268,7 +268,9 @@ class NamesKeywords(type):
             return super().__call__(*args, **keywords)
         except TypeError as error:
             known = set(inspect.signature(cls.__init__).parameters)
-            known |= set(inspect.signature(cls.end_with).parameters) if "end" in known else set()
+            known |= (
+                set(inspect.signature(getattr(cls, "end_with", cls.__init__)).parameters) if "end" in known else set()
+            )
             if "argument" in str(error):
                 check_keywords(cls.__name__, keywords, known - {"self", "end", "layers"})
             raise

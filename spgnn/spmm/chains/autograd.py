@@ -15,7 +15,7 @@ from ...errors import UsageError
 from ..exchange.cached_ghosts import cached_ghosts
 from ..exchange.column_rows import of_table, share_gradient, table_of
 from ..kernels.buffers import sum_dtype
-from ..operator.facts import AtLayer
+from ..operator.facts import AtLayer, SpMM
 from ..operator.features import DenseRows, Gradients, SparseRows, gemm
 from .backward import first_order, is_own, own
 from .end import through_end
@@ -295,7 +295,7 @@ def may_be_overwritten(Z_nC: torch.Tensor) -> bool:
     return unread is not None and unread == Z_nC._version
 
 
-def mixed_precision(A: AtLayer):
+def mixed_precision(A: SpMM):
     """Return the context in which torch's own products, as in a user's H @ self.W, cast weights to bfloat16 where that is A's dtype.
 
     Casts are not cached: the cache belongs to the process, where another rank that is a thread may empty it, and a cast
@@ -308,7 +308,7 @@ def mixed_precision(A: AtLayer):
     )
 
 
-def on_this_thread(A: AtLayer):
+def on_this_thread(A: SpMM):
     """Return the context in which backward runs on the thread that calls it, for graphs on a device too.
 
     Torch has one thread a device for that. Ranks that are threads of one process and share a device would wait

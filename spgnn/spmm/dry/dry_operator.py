@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -258,7 +258,7 @@ class DryOperator(Operator):
             if block.is_ghost or self.holds_own:
                 yield block, self.pool.empty(block.A.shape[1], G_nF.shape[1], dtype=self.dtype)
 
-    def over_columns(self, H_mF: AnyRows, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, AnyRows]]:
+    def over_columns(self, H_mF: Any, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, Any]]:
         """Record the rows of own and ghost columns."""
         self.record.product(place, H_mF.shape[1], "ghosts")
         own, *ghosts = self.column_blocks

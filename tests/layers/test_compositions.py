@@ -56,6 +56,11 @@ class Block(Layer):
         return self.equation(A, H_nF, self.W_FF, self.V_FF)
 
 
+def trainer_of(model, comm=None, **options):
+    dgraph = distribute(random_graph(), comm or SelfCommunicator(), **options)
+    return Trainer(model, dgraph, TrainConfig(lr=0.0, optimizer="sgd", split="given"))
+
+
 @parallel([1, 3], mpi=[])
 @pytest.mark.parametrize("name", EQUATIONS)
 @pytest.mark.parametrize("where", ["on X", "on a chain", "on a chain that narrows"])
@@ -63,19 +68,11 @@ def test_gradients_of_compositions_are_the_dense_ones(comm, name, where):
     def model():
         if where == "on X":
             return Stack(Block(6, name), GCN(6, 3))
-        return (
-            Stack(GCN(6, 8, act="relu"), Block(8, name), GCN(8, 3))
-            if where == "on a chain"
-            else Stack(GCN(6, 5, act="relu"), Block(5, name), GCN(5, 3))
-        )
+        f = 8 if where == "on a chain" else 5
+        return Stack(GCN(6, f, act="relu"), Block(f, name), GCN(f, 3))
 
-    graph = random_graph()
-    trainer = Trainer(
-        model(),
-        distribute(graph, comm, dtype=torch.float64, method="block"),
-        TrainConfig(lr=0.0, optimizer="sgd", split="given"),
-    )
-    expected_loss, _, gradients = dense_gradients(graph, model(), "gcn")
+    trainer = trainer_of(model(), comm, dtype=torch.float64, method="block")
+    expected_loss, _, gradients = dense_gradients(random_graph(), model(), "gcn")
     for epoch in (1, 2):
         assert abs(trainer.step(epoch) - expected_loss) <= 1e-10 * expected_loss
         for parameter, gradient in zip(trainer.model.parameters(), gradients):
@@ -94,8 +91,7 @@ class HalvedAndMultiplied(GCN):
 
 @pytest.mark.parametrize("layer", [Halved, HalvedAndMultiplied])
 def test_a_relu_that_was_changed_in_place_is_told_in_backward(layer):
-    model = Stack(GCN(6, 8, act="relu"), layer(8, 8), GCN(8, 3))
-    trainer = Trainer(model, distribute(random_graph(), SelfCommunicator()), TrainConfig(split="given"))
+    trainer = trainer_of(Stack(GCN(6, 8, act="relu"), layer(8, 8), GCN(8, 3)))
     with pytest.raises(UsageError, match="was changed in place, and backward reads it"):
         trainer.step(1)
 
@@ -129,15 +125,10 @@ def kept(H, into):
 
 @pytest.mark.parametrize("look", [normed, doubled])
 def test_a_hook_on_what_a_chain_returned_sees_its_gradient_and_may_change_it(look):
-    graph = random_graph()
     make = lambda: Stack(GCN(6, 8, act="relu"), Seen(8, look), GCN(8, 3))
-    trainer = Trainer(
-        make(),
-        distribute(graph, SelfCommunicator(), dtype=torch.float64),
-        TrainConfig(lr=0.0, optimizer="sgd", split="given"),
-    )
+    trainer = trainer_of(make(), dtype=torch.float64)
     trainer.step(1)
-    for parameter, gradient in zip(trainer.model.parameters(), dense_gradients(graph, make(), "gcn")[2]):
+    for parameter, gradient in zip(trainer.model.parameters(), dense_gradients(random_graph(), make(), "gcn")[2]):
         assert relative(parameter.grad.numpy(), gradient) <= 1e-10
 
 
@@ -200,23 +191,11 @@ def test_an_x_that_was_changed_in_place_is_refused_where_a_x_is_kept():
         dgraph.A @ dgraph.X
 
 
-def test_inference_mode_evaluates():
-    trainer = Trainer(
-        Stack(GCN(6, 8, act="relu"), GCN(8, 3)),
-        distribute(random_graph(), SelfCommunicator()),
-        TrainConfig(split="given"),
-    )
+def test_logits_are_those_of_inference_mode_and_stay_what_they_are_unless_a_step_owns_them():
+    trainer = trainer_of(Stack(GCN(6, 8, act="relu"), GCN(8, 3)))
     expected = trainer.logits()
     with torch.inference_mode():
         assert torch.equal(trainer.logits(), expected)
-
-
-def test_logits_stay_what_they_are_unless_a_step_owns_them():
-    trainer = Trainer(
-        Stack(GCN(6, 8, act="relu"), GCN(8, 3)),
-        distribute(random_graph(), SelfCommunicator()),
-        TrainConfig(split="given"),
-    )
     Z = trainer.steps.forward(1)
     before = Z.detach().clone()
     assert trainer.steps.loss(Z).item() == trainer.steps.loss(Z).item() and torch.equal(Z.detach(), before)

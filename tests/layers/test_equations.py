@@ -128,23 +128,15 @@ def test_gcnii_adds_its_input_and_keeps_the_identity():
 
 
 @pytest.mark.parametrize("powers", [(0, 1, 2), (1, 3), (0, 2), (2,)])
-@pytest.mark.parametrize("combine", ["cat", "sum"])
-def test_mixhop_has_weights_for_each_power_of_a(powers, combine):
-    layer = MixHop(6, 8, powers, combine, act="tanh")
+@pytest.mark.parametrize("combine, f_out, end", [
+    ("cat", 8, {"act": "tanh"}), ("sum", 8, {"act": "tanh"}), ("sum", 6, {"residual": True})])  # fmt: skip
+def test_mixhop_has_weights_for_each_power_of_a(powers, combine, f_out, end):
+    layer = MixHop(6, f_out, powers, combine, **end)
     Z = run(layer)
     parts = [torch.linalg.matrix_power(A.A, j) @ X @ W for j, W in zip(powers, layer.W)]
-    near(Z, torch.tanh((torch.cat(parts, dim=1) if combine == "cat" else sum(parts)) + layer.b_C))
-
-
-def test_the_residual_of_mixhop_is_its_input():
-    layer = MixHop(6, 6, (0, 2), "sum", residual=True)
-    Z = run(layer)
-    near(Z, X @ layer.W[0] + A.A @ A.A @ X @ layer.W[1] + layer.b_C + X)
-
-
-def test_mixhop_shares_its_columns_out_evenly():
+    Z_before = (torch.cat(parts, dim=1) if combine == "cat" else sum(parts)) + layer.b_C
+    near(Z, torch.tanh(Z_before) if "act" in end else Z_before + X)
     assert [W.shape[1] for W in MixHop(6, 16).W] == [6, 5, 5]
-    assert [W.shape[1] for W in MixHop(6, 16, combine="sum").W] == [16, 16, 16]
 
 
 @pytest.mark.parametrize("layer", [APPNP(6), GCNII(6)])
@@ -181,10 +173,11 @@ def built(**options):
     return [(type(layer).__name__, layer.f_in, layer.f_out) for layer in model.layers], model
 
 
-@pytest.mark.parametrize("name", ["gcn", "sage", "gin", "ngnn"])
-def test_options_make_hidden_layers_and_a_last_one(name):
-    kind = {"gcn": "GCN", "sage": "SAGE", "gin": "GIN", "ngnn": "NGNN"}[name]
-    last = "GCN" if name == "ngnn" else kind
+HIDDEN = [("gcn", "GCN", "GCN"), ("sage", "SAGE", "SAGE"), ("gin", "GIN", "GIN"), ("ngnn", "NGNN", "GCN")]
+
+
+@pytest.mark.parametrize("name, kind, last", HIDDEN)
+def test_options_make_hidden_layers_and_a_last_one(name, kind, last):
     layers, model = built(model=name, hidden=5, layers=3, act="elu", dropout=0.2, input_dropout=False)
     assert layers == [(kind, 6, 5), (kind, 5, 5), (last, 5, 4)]
     assert [layer.act_name for layer in model.layers] == ["elu", "elu", "none"]
@@ -195,29 +188,24 @@ def test_options_make_hidden_layers_and_a_last_one(name):
     assert joined == [(kind, 6, 5), (kind, 5, 5), ("MLP", 5, 4)]
 
 
-def test_options_of_one_family_reach_its_layers():
-    model = built(model="sage", hidden=6, aggregator="sum", combine="cat", norm="layer", residual=True)[1]
-    assert [(layer.aggregator, layer.combine) for layer in model.layers] == [("sum", "cat"), ("sum", "add")]
-    assert model.layers[0].residual and model.layers[0].norm is not None and model.layers[1].norm is None
-    assert [len(layer.W) for layer in built(model="ngnn")[1].layers[:1]] == [1]
-    assert built(model="mlp", hidden=5, layers=3)[0] == [("MLP", 6, 5), ("MLP", 5, 5), ("MLP", 5, 4)]
-
-
-def test_options_make_families_of_several_hops():
-    layers, model = built(model="mixhop", hidden=7, layers=2, powers=3)
-    assert layers == [("MixHop", 6, 7), ("MixHop", 7, 4)]
-    assert [(layer.powers, layer.combine) for layer in model.layers] == [((0, 1, 2, 3), "cat"), ((0, 1, 2, 3), "sum")]
-    assert built(model="mixhop", hidden=7)[1].layers[0].powers == (0, 1, 2)
-    layers, model = built(model="sgc", layers=3)
-    assert layers == [("SGC", 6, 4)] and model.layers[0].powers == 3
-    assert built(model="sgc", layers=3, powers=2)[1].layers[0].powers == 2
-    layers, model = built(model="appnp", hidden=5, layers=2, teleport=0.2, dropout=0.5)
-    assert layers == [("MLP", 6, 5), ("MLP", 5, 4), ("APPNP", 4, 4)]
-    assert (model.layers[2].powers, model.layers[2].teleport) == (10, 0.2)
-    layers, model = built(model="gcnii", hidden=5, layers=6, teleport=0.2, dropout=0.5)
-    assert layers == [("MLP", 6, 5), ("GCNII", 5, 5), ("MLP", 5, 4)]
-    middle = model.layers[1]
-    assert (len(middle.W), middle.alpha, middle.theta, middle.dropout) == (6, 0.2, 0.5, 0.5)
+@pytest.mark.parametrize("options, layers, facts", [
+    (dict(model="sage", hidden=6, aggregator="sum", combine="cat", norm="layer", residual=True),
+     [("SAGE", 6, 6), ("SAGE", 6, 4)], [dict(aggregator="sum", combine="cat", residual=True), dict(combine="add", norm=None)]),
+    (dict(model="mlp", hidden=5, layers=3), [("MLP", 6, 5), ("MLP", 5, 5), ("MLP", 5, 4)], []),
+    (dict(model="mixhop", hidden=7, layers=2, powers=3), [("MixHop", 6, 7), ("MixHop", 7, 4)],
+     [dict(powers=(0, 1, 2, 3), combine="cat"), dict(powers=(0, 1, 2, 3), combine="sum")]),
+    (dict(model="mixhop", hidden=7), [("MixHop", 6, 7), ("MixHop", 7, 4)], [dict(powers=(0, 1, 2))]),
+    (dict(model="sgc", layers=3), [("SGC", 6, 4)], [dict(powers=3)]),
+    (dict(model="sgc", layers=3, powers=2), [("SGC", 6, 4)], [dict(powers=2)]),
+    (dict(model="appnp", hidden=5, layers=2, teleport=0.2, dropout=0.5), [("MLP", 6, 5), ("MLP", 5, 4), ("APPNP", 4, 4)],
+     [{}, {}, dict(powers=10, teleport=0.2)]),
+    (dict(model="gcnii", hidden=5, layers=6, teleport=0.2, dropout=0.5), [("MLP", 6, 5), ("GCNII", 5, 5), ("MLP", 5, 4)],
+     [{}, dict(hops=6, alpha=0.2, theta=0.5, dropout=0.5)]),
+])  # fmt: skip
+def test_options_of_a_family_reach_its_layers(options, layers, facts):
+    found, model = built(**options)
+    assert found == layers
+    assert all(getattr(layer, name) == value for layer, of in zip(model.layers, facts) for name, value in of.items())
 
 
 @parallel([1, 3], mpi=[])
@@ -247,6 +235,7 @@ def test_gradients_of_pruned_steps_are_the_dense_ones(comm, make):
     (lambda: MLP(6, 4, dropout=1.0), UsageError, "dropout = 1.0; expected"),
     (lambda: MLP(6, 4, hidden=(0,)), UsageError, "hidden"),
     (lambda: GIN(6, 4, hidden=0), UsageError, "hidden"),
+    (lambda: Stack(GCN(6, 4), GCN(5, 2)), ShapeError, "layer 2 reads 5 columns, layer 1 writes 4"),
     (lambda: Stack(GCN(6, 4), GCN(4, 3), jump="sum"), UsageError, "jump = 'sum' is not known"),
     (lambda: Stack(GCN(6, 4), GCN(4, 5), MLP(5, 3), jump="max"), ShapeError, "jump = max needs layers of one width; got 4, 5"),
     (lambda: Stack(GCN(6, 4), GCN(4, 5), MLP(5, 3), jump="cat"), ShapeError, "layer 3 reads 5 columns, with jump = cat the layers before it write 9"),

@@ -8,7 +8,7 @@ from worlds import parallel, some
 from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
-from spgnn.layers import APPNP, GCN, GCNII, GIN, MLP, NGNN, SAGE, SGC, Layer, MixHop, Stack
+from spgnn.layers import APPNP, GAT, GCN, GCNII, GIN, MLP, NGNN, SAGE, SGC, Layer, MixHop, Stack
 from spgnn.training.trainer import Trainer
 
 
@@ -51,10 +51,14 @@ MODELS = {
     "mixhop": stack(lambda f, c: MixHop(f, c, act="relu"), lambda f, c: MixHop(f, c, combine="sum")),
     "mixhop, wide": wide(lambda f, c: MixHop(f, c, (1, 3)), lambda f, c: MixHop(f, c, (0, 2), act="relu", bias=False)),
     "mixhop, sums": wide(lambda f, c: MixHop(f, c, (0, 2), "sum"), lambda f, c: MixHop(f, c, (1, 2), "sum")),
+    "gat": lambda: Stack(GAT(6, 8, 4, act="elu"), GAT(8, 3, 2, merge="mean")),
+    "gat v2": lambda: Stack(GAT(6, 8, 4, "v2", act="elu"), GAT(8, 3, 2, "v2", "mean", bias=False)),
+    "gat, H travels": lambda: Stack(GAT(6, 4, 2, act="relu"), GAT(4, 12, 3, residual=True), GAT(12, 3, 1)),
+    "gat, dropout": lambda: Stack(GAT(6, 8, 4, dropout=0.4), GAT(8, 3, 1, "v2", dropout=0.4)),
     "jump cat": lambda: Stack(GCN(6, 5, act="relu"), SAGE(5, 4, act="relu"), GCN(9, 3), jump="cat", dropout=0.3),
     "jump max": lambda: Stack(GCN(6, 5, act="relu"), GCN(5, 5, act="tanh"), MLP(5, 3), jump="max"),
 }
-ON_MPI = ("add", "sage max", "gin", "mixhop", "gcnii", "jump cat")
+ON_MPI = ("add", "sage max", "gat", "gin", "mixhop", "gcnii", "jump cat")
 
 
 @parallel([1, 3, 4], mpi=[3], only=lambda given: given["name"] in ON_MPI)
@@ -65,7 +69,10 @@ def test_gradients_and_logits_are_the_dense_ones(comm, scheme, name):
     for sparse in some(comm, (False, True)):
         graph = random_graph(use="directed", weighted=not sparse, sparse=sparse)
         options = {"method": "random", "scheme": scheme, "replication": c}
-        gradients_are_the_dense_ones(comm, graph, MODELS[name], "gcn", **options)
+        trainer = gradients_are_the_dense_ones(comm, graph, MODELS[name], "gcn", **options)
+        comm.traffic.reset()
+        trainer.step(1)
+        assert comm.traffic.sent_bytes("all_to_all").sum() == trainer.steps.sent_bytes()
 
 
 @parallel([3], mpi=[])

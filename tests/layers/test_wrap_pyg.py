@@ -10,7 +10,6 @@ from scripts import RUNS
 from torch import nn
 
 import spgnn
-from spgnn.errors import UsageError
 from spgnn.layers import Stack
 from spgnn.layers.stack import set_epoch
 
@@ -116,17 +115,7 @@ def test_a_training_of_a_model_has_one_loss_and_its_bytes_are_predicted(is_stack
 
 
 class Needs(nn.Module):
-    def forward(self, x, edge_index, edge_type):
-        return x
-
-
-def test_an_argument_that_a_graph_does_not_have_names_the_way_out():
-    def body(comm):
-        dgraph = spgnn.distribute(wrap_cases.graph_of("plain"), comm, dtype="float64")
-        with pytest.raises(UsageError, match="forward of Needs needs edge_type, .*: give call=lambda"):
-            spgnn.wrap(Needs())(dgraph.A, dgraph.X)
-
-    spgnn.run_threads(1, body)
+    """A module of neither torch nor PyG."""
 
 
 def test_attributes_go_to_modules_that_were_made_for_them():

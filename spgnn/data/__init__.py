@@ -2,12 +2,11 @@
 
 from . import readers  # noqa: F401  they register the formats
 from .arrays import from_coo, from_dgl, from_networkx, from_pyg, from_scipy
-from .convert import check, convert, report
 from .formats import detect_format, known_formats, read_graph, reader
 from .gallery import GALLERY, generate
 from .load import BUILT_IN, File, Named, is_built_in, load_graph, resolve
 from .native import load_native
-from .save import save_graph
+from .save import check, convert, report, save_graph
 from .tables import from_pandas
 from .wordnet import load_wordnet
 

@@ -81,20 +81,11 @@ def digest(arrays: dict[str, np.ndarray]) -> str:
     return sha.hexdigest()
 
 
-def pack(values: np.ndarray, counts: np.ndarray, base) -> np.ndarray:
-    """Return the gaps between the values of each group, the first from base: (4, E) uint8, the bytes of int32 apart.
-
-    Args: values (E,), groups one after another, counts (G,) their sizes, base (G,) or one for all.
-    """
-    gaps = np.diff(values, prepend=0)
-    filled = counts > 0
-    first = (np.cumsum(counts) - counts)[filled]
-    gaps[first] = values[first] - np.broadcast_to(base, counts.shape)[filled]
-    return np.ascontiguousarray(gaps.astype("<i4").view(np.uint8).reshape(-1, 4).T)
-
-
 def unpack(planes: np.ndarray, counts: np.ndarray, base) -> np.ndarray:
-    """Return the values that `pack` packed, (E,) int64."""
+    """Return the values of groups, (E,) int64, from gaps between them, each group's first from base.
+
+    Args: planes (4, E) uint8, the bytes of int32 gaps apart; counts (G,) sizes of the groups; base (G,) or one for all.
+    """
     gaps = np.ascontiguousarray(planes.T).view("<i4").ravel().astype(np.int64)
     counts = counts.astype(np.int64)
     sums = np.concatenate([[0], np.cumsum(gaps)])

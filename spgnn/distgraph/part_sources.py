@@ -19,9 +19,8 @@ from ..config.names import Task
 from ..errors import PartitionError
 from ..graph import Graph, fingerprint, task_of
 from ..partition import Partition, PartitionFolder, RowBlock
-from ..partition.folder.blocks import Halo, check_rank, row_block, select_rows
+from ..partition.folder.blocks import Halo, HaloFinder, check_rank, matrix_sums, row_block, select_rows
 from ..partition.folder.store import part_name, train_counts
-from ..partition.part_halo import HaloFinder, matrix_sums
 
 
 @dataclass(frozen=True, slots=True)

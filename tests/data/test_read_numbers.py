@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import spgnn
-from spgnn.data import load_native, save_graph
-from spgnn.data import convert
+from spgnn.data import convert, load_native, save_graph
 from spgnn.dist import run_threads
 from spgnn.distgraph import distribute
 from spgnn.graph import loaded_line

@@ -13,8 +13,8 @@ from spgnn.distgraph.part_sources import FolderSource
 from spgnn.errors import PartitionError, UsageError
 from spgnn.graph import graph_from_coo
 from spgnn.partition import PartitionFolder, part_graph, partition_of, save_partition
+from spgnn.partition.folder.blocks import HaloFinder, matrix_sums
 from spgnn.partition.folder.check import check_parts
-from spgnn.partition.part_halo import HaloFinder, matrix_sums
 
 
 def saved(folder, hops=2, k=4, **kinds):

@@ -32,9 +32,19 @@ from ...errors import InputError, PartitionError, SpgnnError, UsageError
 from ...graph import TRAIN, Graph, fingerprint, labelled
 from ...graph.ids import checked_ids, packed_ids, unpacked_ids
 from ..checks import check_hops
-from ..part_halo import HaloFinder, matrix_sums
 from ..partition import Partition
-from .blocks import EdgeRows, Halo, RowBlock, check_rank, check_values, merge_blocks, row_block, select_rows
+from .blocks import (
+    EdgeRows,
+    Halo,
+    HaloFinder,
+    RowBlock,
+    check_rank,
+    check_values,
+    matrix_sums,
+    merge_blocks,
+    row_block,
+    select_rows,
+)  # fmt: skip
 from .part_manifest import FORMAT, checked_parts_manifest, sha256_of_file, write_manifest
 
 FEATURES = ("features_indptr", "features_indices", "features_data", "features")

@@ -16,9 +16,8 @@ from ....graph.edge_attr import checked_antisymmetric, places_listed
 from ...stream.edge_passes import StreamPasses
 from ..store import part_name
 from . import _pipeline
-from .npy import write_npy
 from .part_tables import Dense, by_part
-from .work import WorkFolder
+from .work import WorkFolder, write_npy
 
 ENTRY_BYTES = 24  # row, column and id of a nonzero, int64
 SORTED = 5  # times these bytes while a part is sorted

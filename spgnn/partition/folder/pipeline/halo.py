@@ -12,10 +12,9 @@ import numpy as np
 
 from ..store import part_name, train_counts
 from . import _pipeline
-from .npy import NpyFile, header_bytes, read_slice, write_npy
 from .part_tables import Dense, Show
 from .rows import GlobalRows
-from .work import WorkFolder
+from .work import NpyFile, WorkFolder, header_bytes, read_slice, write_npy
 
 AT_ONCE = 1 << 18  # nodes
 GROUP = 64  # parts at a time, a bit each

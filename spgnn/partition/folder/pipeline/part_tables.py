@@ -21,8 +21,7 @@ from ....graph.checks import most_classes
 from ....graph.digest import RowsDigest
 from ...metrics import rows_in_order
 from ..store import part_name
-from .npy import NpyFile, header_bytes, read_slice
-from .work import WorkFolder
+from .work import NpyFile, WorkFolder, header_bytes, read_slice
 
 Show = Callable[[str, int, int], None]  # called with (what, done, of how many)
 ID_ROWS = 1 << 20

@@ -41,10 +41,9 @@ from . import _pipeline, rows
 from .edge_rows import ENTRY_BYTES, drop_attributed, sort_attributed, spill_attributed
 from .halo import HaloRows, SumsOfNodes, count_train, grow_halo
 from .memory_budget import check_disk
-from .npy import write_npy
 from .part_tables import Dense, Sparse, check_rows, distribute_table, write_own_ids
 from .pipeline_options import PipelineOptions
-from .work import WorkFolder
+from .work import WorkFolder, write_npy
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

@@ -18,9 +18,8 @@ from ...stream.edge_passes import StreamPasses
 from ...stream.sources import EdgeStream
 from ..store import part_name
 from . import _pipeline
-from .npy import NpyFile, header_bytes, read_slice, write_npy
 from .part_tables import ID_ROWS, Show, by_part
-from .work import WorkFolder
+from .work import NpyFile, WorkFolder, header_bytes, read_slice, write_npy
 
 READ_ENTRIES = 1 << 17  # of a bucket's file at a time
 COPY = "edges.i32"

@@ -20,8 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-from spgnn.dist.device.device_communicator import DeviceCommunicator
-from spgnn.dist.device.staged import StagedTransport
+from spgnn.dist.device.device_communicator import DeviceCommunicator, StagedTransport
 from spgnn.spmm.kernels import backend
 from spgnn.spmm.kernels.cuda.placement import Placement
 

@@ -12,9 +12,8 @@ from worlds import parallel
 
 import spgnn
 from spgnn.dist import Communicator, run_threads
-from spgnn.dist.device.device_communicator import DeviceCommunicator, on_device
+from spgnn.dist.device.device_communicator import AddressTransport, DeviceCommunicator, StagedTransport, on_device
 from spgnn.dist.device.nccl import NcclTransport
-from spgnn.dist.device.staged import AddressTransport, StagedTransport
 from spgnn.errors import CollectiveError, ShapeError
 from spgnn.layers import GCN, Stack
 

@@ -2,7 +2,7 @@
 
 Streams. All products, copies and torch's own operations of a rank run on one stream: torch's current one
 of its device, onto which CuPy's kernels are launched by its address. Exchanges run on a second stream of
-their own (dist/device/nccl.py, dist/device/staged.py). An exchange that starts waits there for an event of the first
+their own (dist/device). An exchange that starts waits there for an event of the first
 stream, behind which the rows are packed; a request that is waited for makes the first stream wait for an
 event of the second, and the host continues. So the product with the own block, launched in between, runs
 beside the exchange.
@@ -21,8 +21,7 @@ from typing import Protocol
 import torch
 
 from ....dist import Communicator
-from ....dist.device.device_communicator import DeviceCommunicator
-from ....dist.device.staged import AddressTransport, StagedTransport
+from ....dist.device.device_communicator import AddressTransport, DeviceCommunicator, StagedTransport
 from ....errors import ResourceError, UsageError, agree, nearest
 from ....machine import host_id
 from .launcher import CurrentStream

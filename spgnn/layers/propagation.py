@@ -1,4 +1,7 @@
-"""Layers that multiply with A several times: SGC, APPNP, GCNII, MixHop."""
+"""Layers that multiply with A several times: SGC, APPNP, GCNII, MixHop.
+
+Shapes: n own rows, F in, C out.
+"""
 
 from __future__ import annotations
 
@@ -13,30 +16,32 @@ from ..errors import UsageError, check_choice, check_integer, check_integers, ch
 from ..spmm.chains.dropout import check_rate
 from ..spmm.operator.features import AnyRows
 from ..spmm.operator.view import LayerView
-from .layer import BuiltIn, Ending, dense_rows
+from .layer import BuiltIn, Ending, Layer, derived
 
 
 class SGC(BuiltIn):
     """Z = act(A^J H W + b).
 
     Args:   f_in, f_out  widths F and C; powers: J.
-            end     act, bias (True), norm and residual, see Layer.end_with.
-    A^J X is cached where X does not change, and nothing is sent. Else J exchanges of min(F, C) columns each way.
+            act, bias (True), norm, residual  see Layer.end_with.
+    If H is X, which does not change, A^J X is cached and nothing is sent. Else J exchanges of min(F, C) columns each way.
     Source: Wu et al. 2019, eq. (8).
+
+    >>> SGC(16, 4, powers=3)(A, H).shape
+    torch.Size([60, 4])
     """
 
-    hops = property(lambda self: self.powers)
+    hops = derived(lambda self: self.powers)
+    reads_input = derived(lambda self: bool(self.residual))
 
     def __init__(self, f_in: int, f_out: int, powers: int = 2, **end: Unpack[Ending]):
         super().__init__(f_in, f_out)
-        end.setdefault("bias", True)
         check_integer("powers", powers, 1)
         self.powers, self.W_FC = powers, self.weight(f_in, f_out)
-        self.end_with(**end)
-        self.reads_input = self.residual
+        self.end_with(**Ending(bias=True) | end)
 
     def forward(self, A: LayerView, H_mF: AnyRows) -> torch.Tensor:
-        """Return the rows of own nodes, (n, C). Collective."""
+        """Return Z, (n, C). Collective."""
         Z_nC = A.chain(H_mF, self.W_FC, self.b_C, power=self.powers)
         return self._end(A, H_mF, Z_nC)
 
@@ -47,12 +52,14 @@ class APPNP(BuiltIn):
     Args:   f         width of H and Z.
             powers    J; teleport: t, in [0, 1].
             dropout   rate on each Z_j that A multiplies, in training. The paper drops entries of A.
-    J exchanges of f columns each way. H comes from an MLP; dropout of a Stack does not act on it.
+    J exchanges of f columns each way. H is usually from an MLP; the dropout of a Stack does not act on it.
     Source: Gasteiger et al. 2019, eq. (5).
+
+    >>> APPNP(16, powers=10, teleport=0.1)(A, H).shape
+    torch.Size([60, 16])
     """
 
-    drops_input = False
-    hops = property(lambda self: self.powers)
+    drops_input, hops = False, derived(lambda self: self.powers)
 
     def __init__(self, f: int, powers: int = 10, teleport: float = 0.1, dropout: float = 0.0):
         super().__init__(f, f)
@@ -60,7 +67,7 @@ class APPNP(BuiltIn):
         self.powers, self.teleport, self.dropout = powers, check_share("teleport", teleport), check_rate(dropout)
 
     def forward(self, A: LayerView, H_nF: AnyRows) -> torch.Tensor:
-        """Return the rows of own nodes, (n, f). Collective."""
+        """Return Z, (n, f). Collective."""
         Z_nF = dense_rows(self, H_nF)
         start_nF = self.teleport * A.select(Z_nF)
         for draw in range(1, self.powers + 1):
@@ -73,15 +80,17 @@ class GCNII(BuiltIn):
 
     Args:   f        width of H and all H_l.
             depth    number of products with A and of weights W_l.
-            alpha    share of H_0 in each; theta: how much W_l counts.
+            alpha    weight of H_0 in each product; theta: the larger, the more W_l counts.
             act      see Layer.end_with.
-            dropout  rate on each H_l that A multiplies, in training; H_0 itself is not dropped.
-    One layer of `depth` exchanges of f columns each way: H_0 is its input, which an MLP makes.
+            dropout  rate on each H_l that A multiplies, in training; not on H_0.
+    `depth` exchanges of f columns each way. H_0 is the input of the layer, usually from an MLP.
     Source: Chen et al. 2020, eq. (5), (6).
+
+    >>> GCNII(16, depth=4)(A, H).shape
+    torch.Size([60, 16])
     """
 
-    drops_input = False
-    hops = property(lambda self: len(self.W))
+    drops_input, hops = False, derived(lambda self: len(self.W))
 
     def __init__(
         self,
@@ -100,7 +109,7 @@ class GCNII(BuiltIn):
         self.end_with(act)
 
     def forward(self, A: LayerView, H_nF: AnyRows) -> torch.Tensor:
-        """Return the rows of own nodes, (n, f). Collective."""
+        """Return Z, (n, f). Collective."""
         H_nF = dense_rows(self, H_nF)
         start_nF = self.alpha * A.select(H_nF)
         I_FF = torch.eye(self.f_in, dtype=self.W[0].dtype, device=self.W[0].device)
@@ -117,13 +126,17 @@ class MixHop(BuiltIn):
     Args:   f_in, f_out  widths F and C; side by side, a power has C / len(powers) columns, the first ones one more.
             powers   exponents j, 0 for H W_0 without A, ascending.
             combine  cat or sum.
-            end        act, bias (True), norm and residual, see Layer.end_with.
-    A X ... A^J X are cached where X does not change. Else the exchanges of J products have min(J F, the sum over j of
-    the columns of powers j and more) columns each way; of a sum, which Horner's scheme makes, min(J F, J C).
+            act, bias (True), norm, residual  see Layer.end_with.
+    If H is X, which does not change, A X ... A^J X are cached. Else there are J exchanges each way. With cat, exchange
+    j = 1 ... J has the columns of the powers j and above, or F; with sum (Horner's scheme) C or F, whichever is less
+    in total.
     Source: Abu-El-Haija et al. 2019, eq. (2); GraphSAINT (parallel), eq. (5).
+
+    >>> MixHop(16, 9, powers=(0, 1, 3))(A, H).shape
+    torch.Size([60, 9])
     """
 
-    hops = property(lambda self: self.powers[-1])
+    hops = derived(lambda self: self.powers[-1])
 
     def __init__(
         self,
@@ -134,7 +147,6 @@ class MixHop(BuiltIn):
         **end: Unpack[Ending],
     ):
         super().__init__(f_in, f_out)
-        end.setdefault("bias", True)
         check_choice("combine", combine, ("cat", "sum"))
         powers = check_integers("powers", powers, 0)
         if not powers or list(powers) != sorted(set(powers)) or powers[-1] == 0:
@@ -144,10 +156,10 @@ class MixHop(BuiltIn):
         self.powers, self.combine, count = powers, combine, len(powers)
         widths = [f_out // count + (i < f_out % count) for i in range(count)] if combine == "cat" else [f_out] * count
         self.W = nn.ParameterList([self.weight(f_in, width) for width in widths])
-        self.end_with(**end)
+        self.end_with(**Ending(bias=True) | end)
 
     def forward(self, A: LayerView, H_mF: AnyRows) -> torch.Tensor:
-        """Return the rows of own nodes, (n, C). Collective."""
+        """Return Z, (n, C). Collective."""
         Z_nC = A.powers(H_mF, list(self.W), self.powers, self.combine)
         return self.finish(A, H_mF, Z_nC)
 
@@ -157,3 +169,10 @@ def check_share(name: str, value: float) -> float:
     if not is_number(value) or not 0 <= value <= 1:
         raise UsageError(f"{name} = {value!r}; expected a number from 0 to 1")
     return value
+
+
+def dense_rows(layer: Layer, H: AnyRows) -> torch.Tensor:
+    """Return H. Raises: UsageError if it is sparse, which a layer that keeps its width cannot read."""
+    if not torch.is_tensor(H):
+        raise UsageError(f"{type(layer).__name__} reads dense rows, but X is sparse: put an MLP before it")
+    return H

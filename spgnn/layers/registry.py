@@ -215,7 +215,6 @@ def listed_spec(model: torch.nn.Module) -> ModelSpec:
 
     Raises: UsageError naming the first layer that only its own code can rebuild.
     """
-    from .layer import activation
     from .stack import Stack
 
     remedy = "only its own code can rebuild it: keep model.state_dict()"
@@ -225,8 +224,7 @@ def listed_spec(model: torch.nn.Module) -> ModelSpec:
     def listed(number: int, layer) -> list:
         name = type(layer).__name__
         is_ours = type(layer).__module__ == f"{__package__}.{CLASSES.get(name)}"
-        is_changed = hasattr(layer, "act_name") and layer.act is not activation(layer.act_name)
-        if not is_ours or is_changed or "forward" in vars(layer):
+        if not is_ours or layer.has_other_act or "forward" in vars(layer):
             raise UsageError(f"layer {number} is a custom {name}; {remedy}")
         return [
             name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -20,14 +20,11 @@ from ..spmm.operator.view import LayerView
 from .foreign.on_ranks import OnRanks
 from .layer import Layer, hops_of, is_row_wise, width_of
 
-JOINED_WIDTH: dict[str, Callable[[Iterable[int]], int]] = {
-    "cat": sum,
-    "max": max,
-}  # of the layers that a last one reads
+JOINED_WIDTH: dict[str, Callable[[Iterable[int]], int]] = {"cat": sum, "max": max}  # of outputs that are joined
 
 
 class Units(nn.Module):
-    """Z * deviation_C + mean_C, what a Stack that is trained on numbers does last: it answers in the units of the targets.
+    """Z * deviation_C + mean_C: from outputs of mean 0 and deviation 1 to the units of the targets.
 
     Args: C  columns. mean_C and deviation_C are buffers, part of the state_dict; training sets them once.
     """
@@ -51,17 +48,28 @@ class Units(nn.Module):
         return ((X_nC - self.mean_C) / self.deviation_C).to(X_nC.dtype)
 
 
-class Stack(nn.Module, metaclass=NamesKeywords):
+class Seeded(nn.Module):
+    """A module that draws dropout by its number in the model, and the seed and epoch of the pass; see set_epoch."""
+
+    number = 0
+    seed = 0
+    epoch: int | EpochKeys = 0
+
+
+class Stack(Seeded, metaclass=NamesKeywords):
     """H_l = layer_l(A, dropout(H_(l-1))), H_0 = X.
 
-    Args: layers         Layer, Stack, any module with forward(A, H), or one of one argument, H: nn.Linear, nn.ReLU,
-                         nn.Sequential ... BatchNorm among these has the mean and variance of the rows of all ranks, and
-                         Dropout masks by original ids. Modules of PyG: spgnn.wrap.
+    Args: layers         Layer, Stack, or any module with forward(A, H) or forward(H), such as nn.Linear. In the latter
+                         BatchNorm uses the rows of all ranks, and Dropout draws by original ids. Modules of PyG:
+                         spgnn.wrap.
           dropout        rate on the input of every layer in training.
-          input_dropout  the rate acts on X too.
-          jump           jumping knowledge: the last layer reads the outputs of all layers before it; cat: side by side;
-                         max: the largest of each entry, of layers of one width. None: the layer before decides.
+          input_dropout  False: no dropout on X.
+          jump           jumping knowledge: the last layer reads the outputs of all others, side by side (cat), or their
+                         maximum, entry by entry (max). None: it reads the output of the layer before it.
     Source: jump: Xu et al. 2018, section 4.
+
+    >>> Stack(GCN(16, 8, act="relu"), GCN(8, 8), GCN(16, 4), jump="cat")(A, H).shape
+    torch.Size([60, 4])
     """
 
     def __init__(self, *layers: nn.Module, dropout: float = 0.0, input_dropout: bool = True, jump: str | None = None):
@@ -76,11 +84,9 @@ class Stack(nn.Module, metaclass=NamesKeywords):
         self.layers = nn.ModuleList(layers)
         self.dropout, self.jump = check_rate(dropout), jump
         self.input_dropout = input_dropout
-        self.number, self.seed = 0, 0  # of set_epoch
-        self.epoch: int | EpochKeys = 0
         self.is_trained = False  # then `train` continues from these weights
-        self.inputs: Units | None = None  # of the snapshots that it was trained on
-        self.units: Units | None = None  # of the numbers that it was trained on
+        self.inputs: Units | None = None  # of X, if trained on snapshots
+        self.units: Units | None = None  # of the targets, if these are numbers
         self.register_load_state_dict_post_hook(_note_loaded)
         self.initialise(0)
 
@@ -108,21 +114,21 @@ class Stack(nn.Module, metaclass=NamesKeywords):
         )
 
     def forward(self, A, X=None, seed: int = 0, epoch: int | EpochKeys = 0) -> torch.Tensor:
-        """Return the logits of the own nodes (n, C); dropout acts in training mode alone, by seed and epoch from 1 on, or as set_epoch said.
+        """Return the logits of the own nodes, (n, C).
 
-        Args: A  the operator of a DistGraph, with its X; or the DistGraph alone.
+        Args: A  operator of a DistGraph, and its X; or the DistGraph alone.
+              seed, epoch  of dropout, which acts in training mode; epoch from 1 on, 0: those of set_epoch.
         """
-        if X is None or torch.is_tensor(A):
-            A, X = operands(A, X)
+        operator, X = operands(A, X)
         if epoch:
             set_epoch(self, seed, epoch)
-        Z_nC = self._run(
-            A, X if self.inputs is None else self.inputs.without(cast("torch.Tensor", X)), list(self.layers)
-        )
+        if self.inputs is not None:
+            X = self.inputs.without(cast("torch.Tensor", X))
+        Z_nC = self._run(operator, X, list(self.layers))
         return Z_nC if self.units is None else self.units(Z_nC)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **more: Any) -> None:
-        """Make the units that a state has; torch loads them after this."""
+        """Make the Units that a state has values for, which torch then loads."""
         for name in ("inputs", "units"):
             mean_C = state_dict.get(f"{prefix}{name}.mean_C")
             if mean_C is not None and getattr(self, name) is None:
@@ -135,7 +141,7 @@ class Stack(nn.Module, metaclass=NamesKeywords):
         return self._run(A, X, list(self.layers)[:-1])
 
     def dropout_of(self, number: int) -> tuple[float, Key]:
-        """Return the rate of dropout on the input of a layer, from 1 on, and the key of the layer in this pass."""
+        """Return (rate of dropout on the input of layer `number`, from 1 on; key of the layer in this pass)."""
         is_dropped = getattr(self.layers[number - 1], "drops_input", True) and (number > 1 or self.input_dropout)
         key = dropout_key(self.seed, self.epoch, number, self.number) if self.training else NOTHING
         return self.dropout if is_dropped else 0.0, key
@@ -160,9 +166,9 @@ class Stack(nn.Module, metaclass=NamesKeywords):
         return self._joined(outputs) if self.jump and len(layers) < len(self.layers) else H
 
     def _joined(self, outputs: list[torch.Tensor]) -> torch.Tensor:
-        """Return what the last layer reads of the outputs of the others, which are given up.
+        """Return the input of the last layer, made of the outputs of the others, and release these.
 
-        On blocks an output has the rows of those after it, and more; the last layer reads the rows of the one before it.
+        On blocks of a sampler earlier layers have more rows; the first ones are the rows of the layer before the last.
         """
         rows = len(outputs[-1])
         outputs[:] = (H if len(H) == rows else H[:rows] for H in outputs)
@@ -172,9 +178,12 @@ class Stack(nn.Module, metaclass=NamesKeywords):
 
 
 def operands(A: Any, X: AnyRows | None) -> tuple[Operator, AnyRows]:
-    """Return operator and X of a DistGraph that is given alone. Raises: UsageError for anything else."""
-    if X is None and not torch.is_tensor(A) and getattr(A, "X", None) is not None:
-        return A.A, A.X
+    """Return the operator and X that a model is called with, which may be a DistGraph alone.
+
+    Raises: UsageError for anything else.
+    """
+    if not torch.is_tensor(A) and (X is not None or getattr(A, "X", None) is not None):
+        return (A.A, A.X) if X is None else (A, X)
     raise UsageError(
         "a model is called with the operator and the features of a distributed graph: model(dgraph.A, dgraph.X), "
         "dgraph = spgnn.distribute(graph); an edge_index becomes one by spgnn.load_graph or spgnn.graph_from_coo"
@@ -229,7 +238,7 @@ def takes_rows(layer: nn.Module) -> bool:
 
 
 def apply_layer(layer: nn.Module, A: LayerView, H: AnyRows) -> Any:
-    """Return layer(A, H), or layer(H) of a module of one argument, whose BatchNorm and Dropout act on the whole graph."""
+    """Return layer(A, H), or layer(H) if it has one argument: BatchNorm and Dropout in it act on the whole graph."""
     if not takes_rows(layer):
         return layer(A, H)
     if not torch.is_tensor(H) and type(layer) is nn.Linear:  # sparse rows
@@ -239,7 +248,7 @@ def apply_layer(layer: nn.Module, A: LayerView, H: AnyRows) -> Any:
 
 
 def _check_widths(layers: tuple[nn.Module, ...], jump: str | None) -> None:
-    """Raise ShapeError where a layer reads other widths than those before it write."""
+    """Raise ShapeError if f_in of a layer is not the f_out of the layer before it, or of all before it with jump."""
     for number, (first, second) in enumerate(zip(layers, layers[1:]), start=1):
         got, expected, written = width_of(second, "f_in"), width_of(first, "f_out"), f"layer {number} writes"
         if jump and number == len(layers) - 1:
@@ -255,7 +264,7 @@ def _check_widths(layers: tuple[nn.Module, ...], jump: str | None) -> None:
 
 
 def _check_written(number: int, layer: nn.Module, H: Any) -> None:
-    """Raise ShapeError where a layer that declares f_out writes something else."""
+    """Raise ShapeError if a layer returned something else than a matrix with f_out columns."""
     f_out, shape = width_of(layer, "f_out"), getattr(H, "shape", None)
     if f_out is not None and (shape is None or tuple(shape[1:]) != (f_out,)):
         got = f"a {type(H).__name__}" if shape is None else f"shape {tuple(shape)}"
@@ -269,26 +278,18 @@ def _note_loaded(stack: Stack, keys: Any) -> None:
 
 
 def stacks_of(model: nn.Module) -> list[Stack]:
-    """Return the Stacks in a model, itself included, in the order of its modules."""
+    """Return the Stacks in a model, which may be one itself, in the order of its modules."""
     return [module for module in model.modules() if isinstance(module, Stack)]
 
 
 def norms_of(model: nn.Module) -> list[Norm | None]:
-    """Return the normalisations that the layers of a model multiply with, each once, None for the graph's."""
+    """Return the normalisations of A that the layers of a model use, each once; None: the graph's own."""
     layers = [module for module in model.modules() if isinstance(module, Layer) and hops_of(module) != 0]
     return list(dict.fromkeys(layer.operator for layer in layers)) or [None]
 
 
-class _Draws(Protocol):
-    """A module with dropout of its own: a Stack or a wrapped module."""
-
-    number: int
-    seed: int
-    epoch: int | EpochKeys
-
-
 def set_epoch(model: nn.Module, seed: int, epoch: int | EpochKeys) -> None:
-    """Set the seed and epoch from which Stacks and wrapped modules draw the dropout of the next training pass."""
-    others = [module for module in model.modules() if isinstance(module, Layer) and hasattr(module, "epoch")]
-    for number, drawn in enumerate(cast("list[_Draws]", [*stacks_of(model), *others])):
-        drawn.number, drawn.seed, drawn.epoch = number, seed, epoch
+    """Set the seed and epoch of the dropout of the next training pass, in Stacks and wrapped modules."""
+    seeded = [module for module in model.modules() if isinstance(module, Seeded)]
+    for number, module in enumerate(sorted(seeded, key=lambda module: not isinstance(module, Stack))):  # Stacks first
+        module.number, module.seed, module.epoch = number, seed, epoch

@@ -23,8 +23,8 @@ class Neighbour:
     """Draws min(deg, fanout) neighbours without replacement of each row, layer after layer, from a batch of targets.
 
     Block l has shape (n_l, n_(l-1)); its rows are the first of its columns. Each layer draws for all of its rows again.
-    scale_e is deg / drawn, by which a sum over the drawn neighbours estimates that over all. Weights of A have no
-    influence on the draw; deg counts the nonzeros of a row, and a self-loop is a neighbour like others.
+    scale_e = deg / drawn: a scaled sum over drawn neighbours estimates the sum over all. Draws ignore the weights of A;
+    deg counts the nonzeros of a row, self-loops too.
 
     Args:   train_N        (N,) bool, the nodes that train; None: the labelled training nodes of the first split.
             fanout         of each layer, the first layer (input side) first, as DGL's NeighborSampler takes them; PyG's
@@ -36,6 +36,10 @@ class Neighbour:
     Source: GraphSAGE (Hamilton et al. 2017), Algorithm 2, without replacement.
 
     Takes 4 N bytes for each thread that draws.
+
+    >>> sample = Neighbour(graph, train_N, fanout=(10, 5), batch=32).sample(seed=0, index=0)
+    >>> len(sample.patterns), sample.patterns[-1].shape[0]  # a block per layer; the last one has the targets as rows
+    (2, 32)
     """
 
     name, rescales = "neighbour", False
@@ -63,16 +67,19 @@ class Neighbour:
 
 
 class Labor(Neighbour):
-    """Draws each neighbour t of a row s where r_t < fanout / deg(s); r_t is one uniform number for each node of a step.
+    """Draws each neighbour t of a row s with r_t < fanout / deg(s); r_t is one uniform number per node and step.
 
-    The rows of a batch thus draw the same neighbours where they can, and fewer input rows carry an estimate of the same
-    expectation: scale_e is the inverse of the probability, 1 where fanout >= deg. The number of neighbours of a row is
-    random, fanout in the mean. Shapes and options are those of `Neighbour`.
+    Rows with common neighbours so draw the same ones, and a batch has fewer input rows. A row has `fanout` neighbours in
+    the mean; scale_e is 1 / P(e is drawn), so sums have the same expectation. Shapes and options are those of
+    `Neighbour`.
 
-    r_t is the same in all layers of a step, as DGL's LaborSampler has it with layer_dependency=True. The aggregate of
-    each layer is unbiased; a product of several layers is where no node occurs twice on a path between them.
+    r_t is the same in all layers of a step, as in DGL's LaborSampler with layer_dependency=True. The sums of each layer
+    are unbiased. A product of several layers is unbiased if no node occurs twice on a path between them.
 
     Source: LABOR-0 (Balin & Catalyurek, Layer-neighbor sampling, 2023), section 3.2.
+
+    >>> Labor(graph, train_N, fanout=(10, 5), batch=32).sample(seed=0, index=0).patterns[-1].shape[0]
+    32
     """
 
     name = "labor"

@@ -26,6 +26,9 @@ class Node(InducedSampler):
     Args:   budget  number of draws.
     Raises: UsageError for a budget below 1; GraphError for a graph whose operator is zero.
     Source: GraphSAINT (Zeng et al. 2020), section 3.4, random node sampler.
+
+    >>> Node(graph, budget=100).draw(seed=0, index=0).shape
+    (100,)
     """
 
     name = "node"
@@ -45,12 +48,15 @@ class Node(InducedSampler):
 class Edge(InducedSampler):
     """Draws edges with replacement, P(u, v) proportional to 1 / deg u + 1 / deg v, and takes both ends.
 
-    deg counts the nonzeros of a row, and of its column too where A is not symmetric. It is drawn as a uniform node
-    that is not isolated, then one of its nonzeros uniformly, which needs no table of the edges.
+    deg counts the nonzeros of a row, and of its column too if A is not symmetric. A draw takes a uniform node among
+    those that are not isolated, then one of its nonzeros uniformly, so no table of the edges is needed.
 
     Args:   budget  number of draws.
     Raises: UsageError for a budget below 1; GraphError for a graph without edges.
     Source: GraphSAINT (Zeng et al. 2021), Algorithm 5, EDGE.
+
+    >>> Edge(graph, budget=100).ends(seed=0, index=0).shape
+    (2, 100)
     """
 
     name = "edge"
@@ -87,6 +93,9 @@ class Walk(InducedSampler):
             walk    steps of a walk.
     Raises: UsageError for a budget below walk + 1, or a negative walk; GraphError for a graph without nodes.
     Source: GraphSAINT (Zeng et al. 2021), Algorithm 5, RW.
+
+    >>> Walk(graph, budget=90, walk=2).draw(seed=0, index=0).shape  # 30 walks of 3 nodes
+    (3, 30)
     """
 
     name = "walk"
@@ -120,6 +129,9 @@ class Frontier(InducedSampler):
     Source: GraphSAINT (Zeng et al. 2021), Algorithm 2. Algorithm 3 leaves out the first frontier and adds the new nodes
             instead of the popped ones, another distribution. Degree classes (classes.h) select the popped nodes instead
             of the Dashboard of section 4.2, which is in tests/samplers.
+
+    >>> Frontier(graph, budget=100, frontier=10).draw(seed=0, index=0).shape
+    (100,)
     """
 
     name = "frontier"
@@ -147,11 +159,15 @@ class Frontier(InducedSampler):
 class Cluster(InducedSampler):
     """Takes clusters of a METIS partition in a random order per epoch, each cluster once per epoch.
 
-    Args:   clusters  number of parts; 0: one for 400 nodes. Parts without nodes are left out.
+    Args:   clusters  number of parts; 0: one per 400 nodes. Parts without nodes are omitted.
             batch     parts in a subgraph; the last one of an epoch may have fewer.
             seed      of the partition.
     Raises: UsageError for numbers out of range; PartitionError if METIS fails.
     Source: Cluster-GCN (Chiang et al. 2019), Algorithm 1.
+
+    >>> sampler = Cluster(graph, clusters=20, batch=4)
+    >>> sampler.chosen(seed=0, index=0).shape, sampler.steps_per_epoch
+    ((4,), 5)
     """
 
     name = "cluster"

@@ -15,7 +15,7 @@ from ..spmm.chains.dropout import check_rate
 from ..spmm.chains.end import ENDS, NO_END
 from ..spmm.operator.features import AnyRows
 from ..spmm.operator.view import LayerView
-from .layer import BuiltIn, Ending, derived
+from .layer import BuiltIn, Ending, dense_rows, derived
 
 OPERATORS: dict[str, Norm] = {"mean": "row", "sum": "none", "gcn": "row_loops", "max": "none"}
 HEADS = 8
@@ -107,8 +107,9 @@ class SAGE(BuiltIn):
         """Return Z, (n, C). Collective."""
         if self.aggregator != "max" and self.combine == "add":
             return self.chained(A, H_mF, self.W_n, self.W_s)
+        assert self.W_s is not None  # gcn, which has none, adds
         if self.aggregator == "max":
-            pooled = H_mF if self.W_FP is None else A.linear(H_mF, self.W_FP, self.b_P)
+            pooled = dense_rows(self, H_mF) if self.W_FP is None else A.linear(H_mF, self.W_FP, self.b_P)
             neighbours = A.maximum(pooled, relu=self.W_FP is not None)
             del pooled  # backward does not read it
             own = A.dense(A.select(H_mF), self.W_s)

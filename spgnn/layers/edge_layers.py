@@ -119,7 +119,7 @@ class GINE(Layer):
         self.b_1, self.eps = self.weight(hidden) if bias else None, check_number("eps", eps)
         self.end_with(**end)
 
-    def forward(self, A: LayerView, H_mF: AnyRows) -> torch.Tensor:
+    def forward(self, A: LayerView, H_mF: torch.Tensor) -> torch.Tensor:
         """Return Z, (n, C). Collective."""
         S_nF = A.sum(torch.relu(A.cols(H_mF) + _weighted(A, self.W_e)))
         U = torch.relu(add_bias(((1 + self.eps) * A.select(H_mF) + S_nF) @ self.W_1, self.b_1))

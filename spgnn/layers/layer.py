@@ -279,6 +279,13 @@ def apply_act(A: LayerView, Z_nC: torch.Tensor, act: Activation, b_C: torch.Tens
     return act(end(A, Z_nC, b_C)) if name is None else end(A, Z_nC, b_C, name)
 
 
+def dense_rows(layer: Layer, H: AnyRows) -> torch.Tensor:
+    """Return H. Raises: UsageError if it is sparse, which the layer cannot read."""
+    if not torch.is_tensor(H):
+        raise UsageError(f"{type(layer).__name__} reads dense rows, but X is sparse: put an MLP before it")
+    return H
+
+
 def add_bias(Z_nC: torch.Tensor, b_C: torch.Tensor | None) -> torch.Tensor:
     """Return Z + b in the type of Z; if b is None, Z."""
     return Z_nC if b_C is None else Z_nC + b_C.to(Z_nC.dtype)

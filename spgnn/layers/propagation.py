@@ -16,7 +16,7 @@ from ..errors import UsageError, check_choice, check_integer, check_integers, ch
 from ..spmm.chains.dropout import check_rate
 from ..spmm.operator.features import AnyRows
 from ..spmm.operator.view import LayerView
-from .layer import BuiltIn, Ending, Layer, derived
+from .layer import BuiltIn, Ending, dense_rows, derived
 
 
 class SGC(BuiltIn):
@@ -169,10 +169,3 @@ def check_share(name: str, value: float) -> float:
     if not is_number(value) or not 0 <= value <= 1:
         raise UsageError(f"{name} = {value!r}; expected a number from 0 to 1")
     return value
-
-
-def dense_rows(layer: Layer, H: AnyRows) -> torch.Tensor:
-    """Return H. Raises: UsageError if it is sparse, which a layer that keeps its width cannot read."""
-    if not torch.is_tensor(H):
-        raise UsageError(f"{type(layer).__name__} reads dense rows, but X is sparse: put an MLP before it")
-    return H

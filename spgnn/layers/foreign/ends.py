@@ -16,6 +16,8 @@ import torch
 
 from ...errors import UsageError
 from ...spmm.exchange.owners import any_rank
+from ...spmm.operator.protocol import Operator
+from ...spmm.operator.view import LayerView
 
 
 class Role(Enum):
@@ -30,7 +32,7 @@ class Ends(torch.Tensor):
     """Integers (2, E), or (E,) and views of it, each row with its Role. Only the operations of OnRanks act on it."""
 
     roles: tuple[Role, ...]
-    on: Any = None  # the OnRanks that runs, of the edge_index and batch of the graph itself
+    on: Any = None  # the pass that runs, of the graph's own edge_index and batch
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
@@ -81,7 +83,7 @@ class LocalEdges:
     is_ambiguous: bool
 
     @classmethod
-    def of(cls, A, dtype: torch.dtype) -> LocalEdges:
+    def of(cls, A: LayerView, dtype: torch.dtype) -> LocalEdges:
         """Return the edges of an operator without normalisation. Collective."""
         column_E, row_E = index = A.edge_index
         of_blocks = [block.A.weights for block in A.column_blocks] if A.device.type != "meta" else [None]
@@ -98,7 +100,7 @@ class LocalEdges:
         index, is_ambiguous = ends(index, Role.SOURCE, Role.TARGET), any_rank(A, len(row_E) == A.m)
         return cls(index, weight_E, order_E, A.column_ids, A.node_n, is_ambiguous)
 
-    def attributes(self, operator) -> torch.Tensor | None:
+    def attributes(self, operator: Operator) -> torch.Tensor | None:
         """Return the attributes of the edges of an operator, (E, F_e), ordered once. Raises: UsageError of a subgraph."""
         if "attr_EF" not in vars(self):
             attr_EF, is_ordered = operator.edge_attr, len(operator.column_blocks) == 1

@@ -9,6 +9,7 @@ Shapes: m own rows, t own and ghost columns, E edges, F columns.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -17,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 from ...errors import ShapeError, UsageError
 from ...spmm.chains.dropout import drop_rows, is_nothing
 from ...spmm.exchange.owners import RankMax, RankSum, ToOwners, any_rank, has_other_ranks
+from ...spmm.operator.view import LayerView
 from .ends import Ends, LocalEdges, Role, ends, plain, roles_in
 
 HELD = 2  # tables of gathered rows: a convolution that reads one matrix twice exchanges it once
@@ -30,14 +32,14 @@ class OnRanks(TorchFunctionMode):
           edges  None: of a module without any.
     """
 
-    def __init__(self, A, edges: LocalEdges | None = None):
+    def __init__(self, A: LayerView, edges: LocalEdges | None = None):
         super().__init__()
-        self.A, self._edges = A, edges
+        self.A, self.edges = A, edges
         self.passing: Ends | None = None
         self.draw = 0
         self._tables: list[tuple[torch.Tensor, int, torch.Tensor]] = []
 
-    def __torch_function__(self, func: Callable, types, args: tuple = (), kwargs: dict | None = None):
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs, name = kwargs or {}, getattr(func, "__name__", str(func))
         if func in MENDED:
             return MENDED[func](self, *args, **kwargs)
@@ -58,15 +60,14 @@ class OnRanks(TorchFunctionMode):
         )
 
     @property
-    def edges(self) -> LocalEdges:
-        """The edges of the graph; modules without an edge_index have none."""
-        assert self._edges is not None
-        return self._edges
-
-    @property
     def is_alone(self) -> bool:
         """Whether nothing is exchanged: other ranks exchange even where this one reads no row of theirs."""
         return len(self.A.column_blocks) == 1 and not has_other_ranks(self.A)
+
+    @property
+    def weight_E(self) -> torch.Tensor | None:
+        """The weights of the edges; None: all are 1."""
+        return None if self.edges is None else self.edges.weight_E
 
     def table(self, H: torch.Tensor, dim: int) -> torch.Tensor:
         """Return H with its rows, in a dimension, at own and ghost columns (t instead of m). Collective."""
@@ -112,18 +113,19 @@ class OnRanks(TorchFunctionMode):
         if self.A.key is not None and is_nothing(self.A.key):
             return H
         is_rows = self.passing is None and len(H) == self.A.m
-        if self.passing is None and self._edges is not None and self._edges.is_ambiguous:
+        if self.passing is None and self.edges is not None and self.edges.is_ambiguous:
             is_rows = not any_rank(self.A, not is_rows)
         if is_rows and H.ndim == 2:
             return self.A.drop(H, rate, self.draw)
-        ids = self.A.node_n
-        if not is_rows:
-            index = self.passing if self.passing is not None or self._edges is None else self._edges.index
-            if index is None or len(H) != plain(index).shape[1]:
-                raise ShapeError(
-                    f"dropout on a tensor of shape {tuple(H.shape)}, whose rows are neither own nodes nor edges"
-                )
+        index = self.passing if self.passing is not None or self.edges is None else self.edges.index
+        if is_rows:
+            ids = self.A.node_n
+        elif self.edges is not None and index is not None and len(H) == plain(index).shape[1]:
             ids = self.edges.ids(index)
+        else:
+            raise ShapeError(
+                f"dropout on a tensor of shape {tuple(H.shape)}, whose rows are neither own nodes nor edges"
+            )
         ones = torch.ones_like(H, memory_format=torch.contiguous_format).detach().view(len(H), H.shape[1:].numel())
         return H * drop_rows(self.A, ones, ids, rate, self.A.drawn_key(self.draw)).view(H.shape)
 
@@ -176,9 +178,9 @@ PLAIN = frozenset(
 
 def _bound(names: str, args, kwargs) -> list:
     """Return the arguments of these names, then all others that are given by place."""
-    places = names.split()
-    found = dict(zip(places, args)) | kwargs
-    return [found.get(name) for name in places] + list(args[len(places) :])
+    listed = names.split()
+    found = dict(zip(listed, args)) | kwargs
+    return [found.get(name) for name in listed] + list(args[len(listed) :])
 
 
 def _whole(index: Ends) -> tuple[Role, torch.Tensor]:

@@ -85,14 +85,14 @@ class LocalGraph:
     num_nodes    m.
     """
 
-    def __init__(self, on: OnRanks):
-        self.on, self.num_nodes = on, on.A.m
-        self.edge_index, self.edge_weight, self.batch = on.edges.index, on.edges.weight_E, on.edges.batch
+    def __init__(self, on: OnRanks, edges: LocalEdges):
+        self.on, self.edges, self.num_nodes = on, edges, on.A.m
+        self.edge_index, self.edge_weight, self.batch = edges.index, edges.weight_E, edges.batch
 
     @property
     def edge_attr(self) -> torch.Tensor | None:
         """The attributes of edges, in the order of edge_index."""
-        return self.on.edges.attributes(self.on.A.operator)
+        return self.edges.attributes(self.on.A.operator)
 
     def columns(self, H_mF: torch.Tensor) -> torch.Tensor:
         """Return own, then ghost rows (t, F), for modules that gather by themselves: places[0] are their numbers. Collective."""
@@ -128,8 +128,8 @@ class Wrapped(Layer, Seeded):
             _follow(self, inner)
 
     @property
-    def f_in(self) -> int | None:  # pyrefly: ignore[bad-override]  # other layers know theirs
-        """The in_channels or in_features of the module, if it has them."""
+    def f_in(self) -> int | None:  # pyrefly: ignore[bad-override]  # read from the module, never set
+        """The columns that the module reads, where it has them as in_channels."""
         width = getattr(self.module, "in_channels", getattr(self.module, "in_features", None))
         return width if isinstance(width, int) and width > 0 else None
 
@@ -147,7 +147,8 @@ class Wrapped(Layer, Seeded):
 
     def forward(self, A, X=None, seed: int = 0, epoch: int = 0) -> torch.Tensor:
         """Return the rows of own nodes, (n, C). Collective."""
-        A, X = operands(A, X)
+        if X is None or torch.is_tensor(A):
+            A, X = operands(A, X)
         if epoch:
             set_epoch(self, seed, epoch)
         key = getattr(A, "key", None)
@@ -158,14 +159,16 @@ class Wrapped(Layer, Seeded):
         H = X if torch.is_tensor(X) else X.dense()
         dtype = torch.float64 if A.dtype == torch.float64 else torch.float32
         H = H if H.dtype == dtype else H.to(dtype)
-        on = OnRanks(A, _edges_of(A, dtype))
-        vars(self)["on"] = on.edges.index.on = on.edges.batch.on = on
+        with torch.inference_mode(False):
+            edges = A.operator.once(LocalEdges, lambda: LocalEdges.of(A, dtype))
+        on = OnRanks(A, edges)
+        vars(self)["on"] = edges.index.on = edges.batch.on = on
         try:
-            with on, torch.autocast("cuda" if H.device.type == "cuda" else "cpu", enabled=False):
-                graph = LocalGraph(on)
+            with on, torch.autocast("cuda" if A.device.type == "cuda" else "cpu", enabled=False):
+                graph = LocalGraph(on, edges)
                 out = self.call(self.module, graph, H) if self.call else self.module(H, **self._arguments(graph))
         finally:
-            vars(self)["on"] = on.edges.index.on = on.edges.batch.on = None
+            vars(self)["on"] = edges.index.on = edges.batch.on = None
             _clear_caches(self.module)
         if not torch.is_tensor(out) or isinstance(out, Ends) or out.ndim != 2 or len(out) != A.m:
             got = f"shape {tuple(out.shape)}" if torch.is_tensor(out) else f"a {type(out).__name__}"
@@ -203,7 +206,6 @@ TAKEN |= {"hyperedge_index": "edge_index"}  # of nodes as hyperedges
 
 
 def _differs_in_training(inner: nn.Module) -> bool:
-    """Return whether a module has dropout or running means; True for modules of neither torch nor PyG, which may draw."""
     if not type(inner).__module__.startswith(("torch.nn.", "torch_geometric.")):
         return True
     rates = [value for name, value in vars(inner).items() if name == "p" or "dropout" in name]
@@ -216,16 +218,6 @@ def _ignores_attributes(module: nn.Module) -> bool:
         return True
     dims = [inner.edge_dim for inner in module.modules() if hasattr(inner, "edge_dim")]
     return bool(dims) and all(dim is None for dim in dims)
-
-
-def _edges_of(A, dtype: torch.dtype) -> LocalEdges:
-    """Return the edges of an operator, made at its first use. Collective at first."""
-    operator = A.operator
-    found = vars(operator).get("local_edges")
-    if found is None:
-        with torch.inference_mode(False):
-            found = vars(operator)["local_edges"] = LocalEdges.of(A, dtype)
-    return found
 
 
 def _follow(wrapped: Wrapped, inner: nn.Module) -> None:
@@ -250,7 +242,7 @@ def _leave(wrapped: Wrapped, inner: nn.Module, inputs, out) -> None:
 
 
 def _give_batch(wrapped: Wrapped, inner: nn.Module, args, kwargs):
-    if wrapped.on is None:
+    if wrapped.on is None or wrapped.on.edges is None:
         return None
     batch, place = wrapped.on.edges.batch, list(inspect.signature(inner.forward).parameters).index("batch")
     if len(args) <= place:

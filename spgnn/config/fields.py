@@ -31,14 +31,9 @@ MOST_TOML = 1 << 15  # bytes
 
 
 def option(
-    default: Any,
-    help: str,
-    low: float | None = None,
-    high: float | None = None,
-    metavar: str = "",
-    heading: str = "",
-    **more,
-):
+    default: Any, help: str, low: float | None = None, high: float | None = None, metavar: str = "", heading: str = "",
+    **more: Any,
+) -> Any:  # fmt: skip
     """Return a dataclass field with its help text and bounds; the command line reads them too.
 
     Args: metavar  what help shows as the value.
@@ -52,7 +47,7 @@ def option(
     return field(default=default, metadata=facts | {"alone": "", "per_rank": False, "alias": ""} | more)
 
 
-def changed(group: type, name: str, default: Any, **facts):
+def changed(group: type, name: str, default: Any, **facts: Any) -> Any:
     """Return the option `name` of a group with another default and, if given, other help, bounds or metavar."""
     known = group.__dataclass_fields__[name].metadata
     return field(default=default, metadata=known | {"heading": known["heading"] or group.heading} | facts)

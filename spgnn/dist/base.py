@@ -35,14 +35,14 @@ class BaseCommunicator(ABC):
         self.start_all_reduce(x, op, wait=True)
         return x
 
-    def start_all_reduce(self, x, op: Op = "sum", wait: bool = False) -> Request:
+    def start_all_reduce(self, x: Any, op: Op = "sum", wait: bool = False) -> Request:
         array = headers.as_target(x, "x", self.rank)
         headers.check_op(array, op, self.rank)
         self.traffic.count_collective("all_reduce", array.nbytes)
         head = headers.header("all_reduce", self.size, array, array.shape, headers.OPS.index(op))
         return self._reduce(head, array, op, wait)
 
-    def all_gather(self, x) -> np.ndarray:
+    def all_gather(self, x: Any) -> np.ndarray:
         array = headers.as_rows(x, "x", self.rank)
         self.traffic.count_collective("all_gather", array.nbytes)
         head = headers.header("all_gather", self.size, array, array.shape[1:], rows=len(array))
@@ -56,11 +56,13 @@ class BaseCommunicator(ABC):
         ends = np.cumsum(counts)
         return [json.loads(joined[end - n : end].tobytes()) for n, end in zip(counts, ends)]
 
-    def all_to_all(self, send, send_rows: Counts, recv: Buffer, recv_rows: Counts) -> Buffer:
+    def all_to_all(self, send: Any, send_rows: Counts, recv: Buffer, recv_rows: Counts) -> Buffer:
         self.start_all_to_all(send, send_rows, recv, recv_rows, wait=True)
         return recv
 
-    def start_all_to_all(self, send, send_rows: Counts, recv, recv_rows: Counts, wait: bool = False) -> Request:
+    def start_all_to_all(
+        self, send: Any, send_rows: Counts, recv: Any, recv_rows: Counts, wait: bool = False
+    ) -> Request:
         out, sent, into, received = headers.check_exchange(send, send_rows, recv, recv_rows, self.rank, self.size)
         sent_bytes = sent * headers.row_bytes(out)
         sent_bytes[self.rank] = 0
@@ -152,23 +154,26 @@ class SelfCommunicator(BaseCommunicator):
     def __init__(self):
         super().__init__(0, 1)
 
-    def _reduce(self, head, x, op, wait) -> Done:
+    def _reduce(self, head: np.ndarray, x: np.ndarray, op: Op, wait: bool) -> Done:
         return Done()
 
-    def _exchange(self, head, send, send_rows, recv, recv_rows, wait) -> Done:
+    def _exchange(
+        self, head: np.ndarray, send: np.ndarray, send_rows: np.ndarray, recv: np.ndarray, recv_rows: np.ndarray, wait:
+        bool,
+    ) -> Done:  # fmt: skip
         copy_own_rows(send, send_rows, recv, recv_rows, 0)
         return Done()
 
-    def _gather(self, head, x) -> tuple[np.ndarray, Counts]:
+    def _gather(self, head: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, Counts]:
         return x.copy(), [len(x)]
 
-    def _broadcast(self, head, x, root) -> None:
+    def _broadcast(self, head: np.ndarray, x: np.ndarray, root: int) -> None:
         return None
 
-    def _meet(self, head) -> None:
+    def _meet(self, head: np.ndarray) -> None:
         return None
 
-    def _split(self, head, color, key) -> SelfCommunicator:
+    def _split(self, head: np.ndarray, color: int, key: int) -> SelfCommunicator:
         part = SelfCommunicator()
         part.traffic = type(self.traffic)(1, parent=self.traffic, peers=[0])
         return part

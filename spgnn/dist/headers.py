@@ -7,6 +7,7 @@ rows for one peer. Headers are compared before any data is used.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,7 @@ HEADER = 8
 _COUNT = 7  # index of the rows for a peer
 
 
-def as_array(x, what: str, rank: int) -> np.ndarray:
+def as_array(x: Any, what: str, rank: int) -> np.ndarray:
     """Return the numpy array whose memory x is.
 
     Raises: ShapeError naming what and the rank, if x is no C-contiguous CPU buffer of a known dtype.
@@ -45,12 +46,12 @@ def as_array(x, what: str, rank: int) -> np.ndarray:
     return x
 
 
-def _bits_of(x):
+def _bits_of(x: Any) -> Any:
     """Return a bfloat16 tensor, a type that numpy lacks, as the int16 tensor of the same memory."""
     return x.detach().view(x.new_empty(0).short().dtype)
 
 
-def as_target(x, what: str, rank: int) -> np.ndarray:
+def as_target(x: Any, what: str, rank: int) -> np.ndarray:
     """Return as_array(x) for a buffer that is written."""
     array = as_array(x, what, rank)
     if not array.flags.writeable:
@@ -58,7 +59,7 @@ def as_target(x, what: str, rank: int) -> np.ndarray:
     return array
 
 
-def as_rows(x, what: str, rank: int) -> np.ndarray:
+def as_rows(x: Any, what: str, rank: int) -> np.ndarray:
     """Return as_array(x) for a buffer that has rows."""
     array = as_array(x, what, rank)
     if array.ndim == 0:
@@ -77,7 +78,7 @@ def check_op(x: np.ndarray, op: str, rank: int) -> None:
 
 
 def check_exchange(
-    send, send_rows: Counts, recv, recv_rows: Counts, rank: int, size: int
+    send: Any, send_rows: Counts, recv: Any, recv_rows: Counts, rank: int, size: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return (send, send_rows, recv, recv_rows) of an all_to_all as arrays, int64 the counts.
 
@@ -90,7 +91,9 @@ def check_exchange(
     return send, sent, recv, received
 
 
-def check_rows(send, send_rows: Counts, recv, recv_rows: Counts, rank: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+def check_rows(
+    send: Any, send_rows: Counts, recv: Any, recv_rows: Counts, rank: int, size: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the counts of an all_to_all as int64; send and recv are arrays or tensors, in any memory.
 
     Raises: ShapeError unless the counts are one per rank, not negative, and add up to the buffers' rows.

@@ -12,7 +12,7 @@ import numpy as np
 
 from . import headers
 from .base import REDUCE, BaseCommunicator, Done, copy_own_rows, members_of
-from .communicator import Request
+from .communicator import Op, Request
 from .traffic import Traffic
 
 SMALL_BYTES = 65536  # of x over all ranks: sent whole, as the messages cost more than the bytes
@@ -42,29 +42,32 @@ class SwapCommunicator(BaseCommunicator):
         self._link = link
         super().__init__(rank, size, traffic)
 
-    def _meet(self, head) -> np.ndarray:
+    def _meet(self, head: np.ndarray) -> np.ndarray:
         return _meet(self._link.open(), head, self.rank)
 
-    def _reduce(self, head, x, op, wait) -> Request:
+    def _reduce(self, head: np.ndarray, x: np.ndarray, op: Op, wait: bool) -> Request:
         swap = self._link.open()
 
-        def body():
+        def body() -> None:
             _meet(swap, head, self.rank)
             _reduce(swap, x.reshape(-1), REDUCE[op], self.rank, self.size)
 
         return _run(self._link, body, wait)
 
-    def _exchange(self, head, send, send_rows, recv, recv_rows, wait) -> Request:
+    def _exchange(
+        self, head: np.ndarray, send: np.ndarray, send_rows: np.ndarray, recv: np.ndarray, recv_rows: np.ndarray, wait:
+        bool,
+    ) -> Request:  # fmt: skip
         swap = self._link.open()
         copy_own_rows(send, send_rows, recv, recv_rows, self.rank)
 
-        def body():
+        def body() -> None:
             _meet(swap, head, self.rank, recv_rows)
             swap(_pieces(send, send_rows), _pieces(recv, recv_rows))
 
         return _run(self._link, body, wait)
 
-    def _gather(self, head, x) -> tuple[np.ndarray, np.ndarray]:
+    def _gather(self, head: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         swap = self._link.open()
         counts = headers.rows_of(_meet(swap, head, self.rank))
         gathered = np.empty((counts.sum(), *x.shape[1:]), x.dtype)
@@ -73,7 +76,7 @@ class SwapCommunicator(BaseCommunicator):
         swap([pieces[self.rank]] * self.size, pieces)
         return gathered, counts
 
-    def _broadcast(self, head, x, root) -> None:
+    def _broadcast(self, head: np.ndarray, x: np.ndarray, root: int) -> None:
         swap = self._link.open()
         _meet(swap, head, self.rank)
         nothing, whole = np.empty(0, np.uint8), _bytes(x)
@@ -81,7 +84,7 @@ class SwapCommunicator(BaseCommunicator):
         recv = [whole if q == root and not is_root else nothing for q in range(self.size)]
         swap([whole if is_root else nothing] * self.size, recv)
 
-    def _split(self, head, color, key) -> SwapCommunicator:
+    def _split(self, head: np.ndarray, color: int, key: int) -> SwapCommunicator:
         swap = self._link.open()
         _meet(swap, head, self.rank)
         choices = np.empty((self.size, 2), np.int64)

@@ -9,17 +9,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
 from ..errors import CollectiveError, RankError, check_integer, exit_code_of
 from . import headers
 from .base import REDUCE, BaseCommunicator, members_of
+from .communicator import Op
 from .traffic import Traffic
 
+Result = TypeVar("Result")
 
-def run_threads(size: int, body: Callable, *args, timeout: float = 60) -> list[Any]:
+
+def run_threads(size: int, body: Callable[..., Result], *args: Any, timeout: float = 60) -> list[Result]:
     """Return [body(comm, *args) of each rank], the ranks being threads of this process.
 
     Args:   timeout  seconds that a rank waits for the others in one collective, and that the last
@@ -104,7 +107,7 @@ class _Group:
         self.taken: dict[int, int] = {}
         self.parts: dict[tuple[int, int], _Group] = {}
 
-    def deposit(self, number: int, rank: int, head: np.ndarray, payload) -> None:
+    def deposit(self, number: int, rank: int, head: np.ndarray, payload: Any) -> None:
         with self.world.changed:
             self.meetings.setdefault(number, {})[rank] = (head, payload, time.monotonic())
             if self.is_complete(number):  # the last one alone wakes the others
@@ -136,7 +139,7 @@ class _Group:
     def _gone(self, number: int) -> bool:
         return self.world.first_error is not None or any(r in self.world.ended for r in self._missing(number))
 
-    def _raise_incomplete(self, number: int, rank: int):
+    def _raise_incomplete(self, number: int, rank: int) -> NoReturn:
         world, missing = self.world, self._missing(number)
         if world.first_error is not None:
             failed, error = world.first_error
@@ -192,11 +195,14 @@ class ThreadCommunicator(BaseCommunicator):
     def phase(self, text: str) -> None:
         self._group.world.phases[self._group.ranks[self.rank]] = text
 
-    def _start(self, head, payload, finish, recv_rows=None, wait=True) -> _ThreadRequest:
+    def _start(
+        self, head: np.ndarray, payload: Any, finish: Callable[[list[Any]], None], recv_rows: np.ndarray | None = None,
+        wait: bool = True,
+    ) -> _ThreadRequest:  # fmt: skip
         number, self._number = self._number, self._number + 1
         self._group.deposit(number, self.rank, head, payload)
 
-        def checked(entries):
+        def checked(entries: list[tuple]) -> None:
             headers.check_headers(np.stack([other[self.rank] for other, _, _ in entries]), self.rank, recv_rows)
             finish([theirs for _, theirs, _ in entries])
 
@@ -205,15 +211,15 @@ class ThreadCommunicator(BaseCommunicator):
             request.wait()
         return request
 
-    def _meet(self, head, payload=None) -> list:
+    def _meet(self, head: np.ndarray, payload: Any = None) -> list[Any]:
         payloads: list = []
         self._start(head, payload, payloads.extend)
         return payloads
 
-    def _reduce(self, head, x, op, wait) -> _ThreadRequest:
+    def _reduce(self, head: np.ndarray, x: np.ndarray, op: Op, wait: bool) -> _ThreadRequest:
         mine = x.copy()
 
-        def finish(payloads):
+        def finish(payloads: list[Any]) -> None:
             _check_untouched(x, mine, "x", self.rank)
             total = payloads[0].copy()
             for theirs in payloads[1:]:  # in rank order: every rank gets the same bits
@@ -222,13 +228,16 @@ class ThreadCommunicator(BaseCommunicator):
 
         return self._start(head, mine, finish, wait=wait)
 
-    def _exchange(self, head, send, send_rows, recv, recv_rows, wait) -> _ThreadRequest:
+    def _exchange(
+        self, head: np.ndarray, send: np.ndarray, send_rows: np.ndarray, recv: np.ndarray, recv_rows: np.ndarray, wait:
+        bool,
+    ) -> _ThreadRequest:  # fmt: skip
         mine, starts = send.copy(), np.concatenate([[0], np.cumsum(send_rows)])
         recv_starts = np.concatenate([[0], np.cumsum(recv_rows)])
         if recv.dtype.kind == "f":
             recv.fill(np.nan)  # reading before the request has ended gives NaN
 
-        def finish(payloads):
+        def finish(payloads: list[Any]) -> None:
             _check_untouched(send, mine, "send", self.rank)
             for q, (theirs, their_starts) in enumerate(payloads):
                 start, stop = their_starts[self.rank : self.rank + 2]
@@ -236,16 +245,16 @@ class ThreadCommunicator(BaseCommunicator):
 
         return self._start(head, (mine, starts), finish, recv_rows, wait)
 
-    def _gather(self, head, x) -> tuple[np.ndarray, list[int]]:
+    def _gather(self, head: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, list[int]]:
         rows = self._meet(head, x.copy())
         return np.concatenate(rows), [len(r) for r in rows]
 
-    def _broadcast(self, head, x, root) -> None:
+    def _broadcast(self, head: np.ndarray, x: np.ndarray, root: int) -> None:
         payloads = self._meet(head, x.copy() if self.rank == root else None)
         if self.rank != root:
             x[...] = payloads[root]
 
-    def _split(self, head, color, key) -> ThreadCommunicator:
+    def _split(self, head: np.ndarray, color: int, key: int) -> ThreadCommunicator:
         number = self._number
         choices = self._meet(head, (color, key))
         peers = members_of(choices, color)

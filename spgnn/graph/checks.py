@@ -6,6 +6,7 @@ Shapes: N nodes, E nonzeros, F features, C classes, S splits.
 from __future__ import annotations
 
 from copy import copy
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -74,7 +75,7 @@ def check_unchanged(graph) -> None:
         ) from None
 
 
-def read_only(M):
+def read_only(M: Any) -> Any:
     """Return read-only views of M's memory, an array or CSR or None; M itself does not change."""
     if not sp.issparse(M):
         if isinstance(M, np.ndarray) and M.flags.writeable:
@@ -89,7 +90,7 @@ def read_only(M):
     return M
 
 
-def check_csr(A, what: str, is_multi: bool = False) -> None:
+def check_csr(A: sp.csr_array, what: str, is_multi: bool = False) -> None:
     """Raise GraphError unless indptr rises from 0 to nnz, indices are in range and sorted, data finite.
 
     Args: is_multi  a row may have several entries in one column.

@@ -5,14 +5,17 @@ Shapes: N nodes, E nonzeros, F attributes of an edge, L edges that were listed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import ArrayLike
 
 from ..errors import GraphError, is_integer
 from .structure import index_dtype
 
 
-def checked_attributes(values, nnz: int, what: str = "edge_attr", of: str = "nonzeros") -> np.ndarray:
+def checked_attributes(values: ArrayLike | None, nnz: int, what: str = "edge_attr", of: str = "nonzeros") -> np.ndarray:
     """Return the attributes of edges as (E, F) float32 or float64; F may be 0.
 
     Raises: GraphError for other types and lengths, and naming the first row that is not finite.
@@ -33,7 +36,7 @@ def checked_attributes(values, nnz: int, what: str = "edge_attr", of: str = "non
     return values
 
 
-def checked_edge_ids(ids, nnz: int, n_listed: int) -> np.ndarray:
+def checked_edge_ids(ids: ArrayLike, nnz: int, n_listed: int) -> np.ndarray:
     """Return (E,) int64, the place of each nonzero in the edge list, or -1 - place of a reverse edge; GraphError for others."""
     ids = np.asarray(ids)
     if ids.shape != (nnz,) or ids.dtype.kind != "i":
@@ -43,7 +46,7 @@ def checked_edge_ids(ids, nnz: int, n_listed: int) -> np.ndarray:
     return ids.astype(np.int64, copy=False)
 
 
-def checked_antisymmetric(columns, n_columns: int) -> list[int]:
+def checked_antisymmetric(columns: Iterable[int], n_columns: int) -> list[int]:
     """Return the numbers of columns whose sign the reverse edge changes; GraphError for one that does not exist."""
     for column in columns:
         if not is_integer(column) or not 0 <= column < n_columns:

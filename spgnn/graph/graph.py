@@ -6,10 +6,11 @@ Shapes: N nodes, E stored nonzeros, F features, C classes or columns of numbers,
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import ArrayLike
 
 from ..config import names
 from ..config.names import Duplicates, Task
@@ -298,7 +299,8 @@ def fingerprint(graph: Graph) -> str:
     EDGES is a digest of structure, weights and attributes; NODES of features, labels and splits.
     """
     tables = [table_digest(rows) for rows in (graph.X, graph.y, graph.split)]
-    of_edges = None if graph.edge_attr is None else edges_digest(graph.edge_ids, graph.edge_attr)
+    ids, attributes = graph.edge_ids, graph.edge_attr
+    of_edges = None if ids is None or attributes is None else edges_digest(ids, attributes)
     return fingerprint_of(graph.nnz, graph.digest(), of_edges, tables)
 
 
@@ -310,8 +312,9 @@ def check_is_graph(graph: object) -> None:
 
 
 def graph_from_coo(
-    src, dst, n_nodes: int | None = None, weights=None, duplicates: Duplicates = "auto", **fields
-) -> Graph:
+    src: ArrayLike, dst: ArrayLike, n_nodes: int | None = None, weights: ArrayLike | None = None, duplicates: Duplicates
+    = "auto", **fields: Any,
+) -> Graph:  # fmt: skip
     """Return the Graph of the edges src[e] -> dst[e]; duplicates become one edge, and a weight of 0 is none.
 
     Args:   src, dst (E,) integer node ids; n_nodes, or 1 + the largest id; weights (E,); duplicates: what becomes of
@@ -329,7 +332,10 @@ def graph_from_coo(
     return Graph(A, meta=seen | fields.pop("meta", {}), **fields)
 
 
-def both_ways(src, dst, n_nodes, weights=None, duplicates: Duplicates = "auto", **fields) -> Graph:
+def both_ways(
+    src: np.ndarray, dst: np.ndarray, n_nodes: int, weights: np.ndarray | None = None, duplicates: Duplicates = "auto",
+    **fields: Any,
+) -> Graph:  # fmt: skip
     """Return the Graph of undirected edges, each listed once, stored in both directions; see graph_from_coo."""
     if fields.get("edge_attr") is not None:
         return replace(
@@ -341,7 +347,10 @@ def both_ways(src, dst, n_nodes, weights=None, duplicates: Duplicates = "auto", 
     return graph_from_coo(src, dst, n_nodes, weights, duplicates, **fields)
 
 
-def _multigraph(src, dst, n_nodes, weights, duplicates: Duplicates, fields: dict) -> Graph:
+def _multigraph(
+    src: ArrayLike, dst: ArrayLike, n_nodes: int | None, weights: ArrayLike | None, duplicates: Duplicates, fields:
+    dict[str, Any],
+) -> Graph:  # fmt: skip
     if duplicates not in ("auto", "refuse"):
         raise GraphError(
             f"duplicates={duplicates!r} makes one edge of several, and edge_attr has a row for each; omit duplicates, and "

@@ -5,12 +5,15 @@ Shapes: N nodes, C classes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..errors import GraphError
 
 
-def checked_ids(ids, n_nodes: int) -> np.ndarray | None:
+def checked_ids(ids: ArrayLike | None, n_nodes: int) -> np.ndarray | None:
     """Return the ids of nodes as (N,) int64, or (N,) str objects; GraphError for other types, lengths or ids that two nodes have."""
     if ids is None:
         return None
@@ -26,14 +29,14 @@ def checked_ids(ids, n_nodes: int) -> np.ndarray | None:
     return ids
 
 
-def checked_classes(classes, n_classes: int) -> tuple[str, ...] | None:
+def checked_classes(classes: Iterable[object] | None, n_classes: int) -> tuple[str, ...] | None:
     """Return the names of classes as text; GraphError unless there are as many as classes, or more."""
     if classes is None:
         return None
-    classes = tuple(map(str, classes))
-    if len(classes) < n_classes:
-        raise GraphError(f"{len(classes)} names of classes; the labels have {n_classes}")
-    return classes
+    names = tuple(map(str, classes))
+    if len(names) < n_classes:
+        raise GraphError(f"{len(names)} names of classes; the labels have {n_classes}")
+    return names
 
 
 def packed_ids(ids: np.ndarray | None) -> dict[str, np.ndarray]:

@@ -5,6 +5,8 @@ Shapes: N nodes, C classes, or columns of numbers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ..config import split_file
@@ -57,7 +59,7 @@ def named_split(name: str, splits: np.ndarray | None, which: str) -> np.ndarray:
     return np.ascontiguousarray(splits if splits.ndim == 1 else splits[:, number])
 
 
-def random_split(y: np.ndarray | None, seed: int = 0, fractions=(0.6, 0.2, 0.2)) -> np.ndarray:
+def random_split(y: np.ndarray | None, seed: int = 0, fractions: Sequence[float] = (0.6, 0.2, 0.2)) -> np.ndarray:
     """Return a seeded split of the labelled nodes, (N,) int8.
 
     Args:   y          (N,) or (N, C), also as a list; text labels too, "" or None for none.

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import ArrayLike
 
 from ..config.names import Duplicates
 from ..errors import GraphError, is_integer
@@ -17,8 +18,9 @@ LARGEST_PAIRED = 3_037_000_499  # nodes: n * n - 1 fits into 63 bits
 
 
 def csr_from_coo(
-    src, dst, n_nodes: int | None = None, weights=None, duplicates: Duplicates = "auto"
-) -> tuple[sp.csr_array, int, int]:
+    src: ArrayLike, dst: ArrayLike, n_nodes: int | None = None, weights: ArrayLike | None = None, duplicates: Duplicates
+    = "auto",
+) -> tuple[sp.csr_array, int, int]:  # fmt: skip
     """Return (A, duplicates, zeros) with A[src[e], dst[e]] = weight; of duplicates their sum, mean or largest.
 
     auto: the sum, and 1 where there are no weights. A weight of 0 is no edge: zeros of them are left out, before duplicates are looked for.
@@ -46,7 +48,9 @@ def csr_from_coo(
     return A, len(src) - zeros - len(pair), zeros
 
 
-def multi_from_coo(src, dst, n_nodes: int | None = None, weights=None) -> tuple[sp.csr_array, np.ndarray]:
+def multi_from_coo(
+    src: ArrayLike, dst: ArrayLike, n_nodes: int | None = None, weights: ArrayLike | None = None
+) -> tuple[sp.csr_array, np.ndarray]:
     """Return A and the number of the edge of each of its nonzeros: edges that are there several times stay, in their order.
 
     A weight of 0 is no edge. Raises: GraphError naming the first edge that is wrong.
@@ -60,7 +64,9 @@ def multi_from_coo(src, dst, n_nodes: int | None = None, weights=None) -> tuple[
     return sp.csr_array((data[order], (pair % n).astype(index), indptr), shape=(n, n)), order
 
 
-def _checked_ends(src, dst, n_nodes, weights) -> tuple[np.ndarray, np.ndarray, int, np.ndarray]:
+def _checked_ends(
+    src: ArrayLike, dst: ArrayLike, n_nodes: int | None, weights: ArrayLike | None
+) -> tuple[np.ndarray, np.ndarray, int, np.ndarray]:
     """Return the ends of edges, the number of nodes and the weights, checked; see csr_from_coo."""
     src, dst = np.asarray(src), np.asarray(dst)
     if src.ndim != 1 or src.shape != dst.shape:
@@ -229,7 +235,7 @@ def sort_columns(A: sp.csr_array, unsorted: Callable[[], sp.csr_array]) -> sp.cs
     return sp.csr_array((A.data[order], A.indices[order], A.indptr), shape=A.shape)
 
 
-def canonical(A) -> sp.csr_array:
+def canonical(A: sp.spmatrix | sp.sparray) -> sp.csr_array:
     """Return A as CSR with sorted indices and summed duplicates."""
     A = sp.csr_array(A)
     A.sum_duplicates()
@@ -237,6 +243,6 @@ def canonical(A) -> sp.csr_array:
     return A
 
 
-def index_dtype(n: int):
+def index_dtype(n: int) -> type[np.int32] | type[np.int64]:
     """Return the integer type that holds counts and ids up to n."""
     return np.int32 if n < 2**31 else np.int64

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ..config.names import Norm
 from ..errors import ShapeError, UsageError
@@ -36,7 +37,7 @@ class Maker:
 
     def __init__(
         self, sampler: Sampler, graph: Graph | GraphArrays, train_N: np.ndarray, norms: Iterable[Norm],
-        dtype=np.float32, coefficients: Coefficients | None = None,
+        dtype: DTypeLike = np.float32, coefficients: Coefficients | None = None,
     ):  # fmt: skip
         self.sampler, self.graph = sampler, graph_arrays(graph)
         self.train_N = np.asarray(train_N)

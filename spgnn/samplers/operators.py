@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from functools import cache, partial
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ..config.names import NORMS, Norm
 from ..errors import UsageError, nearest
@@ -45,7 +46,7 @@ class _Block:
 
 
 def operators(
-    graph: GraphArrays, node_m: np.ndarray, pattern: Pattern, norms: Iterable[Norm], dtype=np.float32,
+    graph: GraphArrays, node_m: np.ndarray, pattern: Pattern, norms: Iterable[Norm], dtype: DTypeLike = np.float32,
     alpha_E: np.ndarray | None = None, is_full: bool = False,
 ) -> dict[Norm, NormedBlock]:  # fmt: skip
     """left_i w_ij right_j / alpha_ij scale_ij: return the operator of each normalisation, see spgnn.graph.normalise.

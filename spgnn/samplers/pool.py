@@ -85,7 +85,7 @@ class SamplerPool:
     def __enter__(self) -> SamplerPool:
         return self
 
-    def __exit__(self, *error) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

@@ -69,26 +69,26 @@ class DeviceCommunicator:
         self.transport.reduce(_detached(x), op)
         return x
 
-    def start_all_reduce(self, x, op: Op = "sum") -> Request:
+    def start_all_reduce(self, x: Any, op: Op = "sum") -> Request:
         if not self._is_device(x):
             return self._comm.start_all_reduce(x, op)
         self.transport.reduce(x.detach(), op)
         return Done()
 
-    def all_gather(self, x) -> np.ndarray:
+    def all_gather(self, x: Any) -> np.ndarray:
         """Return the rows of all ranks in CPU memory."""
         return self._comm.all_gather(x.detach().cpu() if self._is_device(x) else x)
 
     def all_gather_json(self, value: Any) -> list[Any]:
         return self._comm.all_gather_json(value)
 
-    def all_to_all(self, send, send_rows: Counts, recv: Buffer, recv_rows: Counts) -> Buffer:
+    def all_to_all(self, send: Any, send_rows: Counts, recv: Buffer, recv_rows: Counts) -> Buffer:
         if not self._is_device(send):
             return self._comm.all_to_all(send, send_rows, recv, recv_rows)
         self.transport.start(send.detach(), send_rows, _detached(recv), recv_rows).wait()
         return recv
 
-    def start_all_to_all(self, send, send_rows: Counts, recv, recv_rows: Counts) -> Request:
+    def start_all_to_all(self, send: Any, send_rows: Counts, recv: Any, recv_rows: Counts) -> Request:
         if not self._is_device(send):
             return self._comm.start_all_to_all(send, send_rows, recv, recv_rows)
         return self.transport.start(send.detach(), send_rows, recv.detach(), recv_rows)

@@ -22,6 +22,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any, NoReturn
 
 from ...errors import RankError, SpgnnError, exit_code_of, message_lines, message_text
 from .guard import GuardLine, report_line
@@ -188,7 +189,7 @@ class JobMember:
         Python calls no hook with the code of a SystemExit, so sys.exit notes it.
         """
 
-        def leave_process(code=None):
+        def leave_process(code: object = None) -> NoReturn:
             if threading.current_thread() is threading.main_thread():
                 self._exit_code = code
             raise SystemExit(code)
@@ -262,7 +263,7 @@ class InJob:
             self._job.fail(_Aborted(message, exit_code))
 
 
-def abort_world(MPI, exit_code: int) -> None:
+def abort_world(MPI: Any, exit_code: int) -> None:
     """End all ranks by MPI_Abort, without its own message on stderr; of one rank alone, only MPI ends.
 
     Args: MPI  mpi4py's module, which only dist/mpi imports.

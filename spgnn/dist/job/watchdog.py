@@ -72,13 +72,13 @@ class ObservedCommunicator:
     def all_reduce(self, x: Buffer, op: Op = "sum") -> Buffer:
         return self._within("all_reduce", x, self._comm.all_reduce, x, op)
 
-    def all_gather(self, x) -> np.ndarray:
+    def all_gather(self, x: Any) -> np.ndarray:
         return self._within("all_gather", x, self._comm.all_gather, x)
 
     def all_gather_json(self, value: Any) -> list[Any]:
         return self._within("all_gather_json", None, self._comm.all_gather_json, value)
 
-    def all_to_all(self, send, send_rows: Counts, recv: Buffer, recv_rows: Counts) -> Buffer:
+    def all_to_all(self, send: Any, send_rows: Counts, recv: Buffer, recv_rows: Counts) -> Buffer:
         return self._within("all_to_all", recv, self._comm.all_to_all, send, send_rows, recv, recv_rows)
 
     def broadcast(self, x: Buffer, root: int = 0) -> Buffer:
@@ -90,10 +90,10 @@ class ObservedCommunicator:
     def split(self, color: int, key: int | None = None) -> ObservedCommunicator:
         return ObservedCommunicator(self._within("split", None, self._comm.split, color, key), *self._observers)
 
-    def start_all_to_all(self, send, send_rows: Counts, recv, recv_rows: Counts) -> Request:
+    def start_all_to_all(self, send: Any, send_rows: Counts, recv: Any, recv_rows: Counts) -> Request:
         return _ObservedRequest(self, recv, self._comm.start_all_to_all(send, send_rows, recv, recv_rows))
 
-    def start_all_reduce(self, x, op: Op = "sum") -> Request:
+    def start_all_reduce(self, x: Any, op: Op = "sum") -> Request:
         return _ObservedRequest(self, x, self._comm.start_all_reduce(x, op))
 
     def abort(self, exit_code: int, message: str) -> None:

@@ -21,6 +21,7 @@ from ...errors import CollectiveError
 from ...machine import core_ids
 from .. import headers
 from ..base import BaseCommunicator, copy_own_rows
+from ..communicator import Op
 from ..job.protect import InJob, JobMember, abort_world, shared_files
 from ..traffic import Traffic
 from .progress import ProgressThread
@@ -123,7 +124,7 @@ class MpiCommunicator(InJob, BaseCommunicator):
         )
         return self._handles.exchange(head, out, send_rows, into, recv_rows, _units(row, self.max_bytes), wait=False)
 
-    def _reduce(self, head, x, op, wait) -> MpiRequest:
+    def _reduce(self, head: np.ndarray, x: np.ndarray, op: Op, wait: bool) -> MpiRequest:
         flat = x.reshape(-1)
         if x.dtype == bool:
             flat = flat.view(np.uint8)
@@ -134,12 +135,15 @@ class MpiCommunicator(InJob, BaseCommunicator):
             head, lambda: [data.Iallreduce(MPI.IN_PLACE, p, _OPS[op]) for p in pieces], None, wait
         )
 
-    def _exchange(self, head, send, send_rows, recv, recv_rows, wait) -> MpiRequest:
+    def _exchange(
+        self, head: np.ndarray, send: np.ndarray, send_rows: np.ndarray, recv: np.ndarray, recv_rows: np.ndarray, wait:
+        bool,
+    ) -> MpiRequest:  # fmt: skip
         copy_own_rows(send, send_rows, recv, recv_rows, self.rank)
         units = _units(send, self.max_bytes)
         return self._handles.exchange(head, _bytes(send), send_rows, _bytes(recv), recv_rows, units, wait)
 
-    def _gather(self, head, x) -> tuple[np.ndarray, np.ndarray]:
+    def _gather(self, head: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         counts = headers.rows_of(self._meet(head))
         gathered = np.empty((counts.sum(), *x.shape[1:]), x.dtype)
         unit, scale, most = _units(x, self.max_bytes)
@@ -156,14 +160,14 @@ class MpiCommunicator(InJob, BaseCommunicator):
             )
         return gathered, counts
 
-    def _broadcast(self, head, x, root) -> None:
+    def _broadcast(self, head: np.ndarray, x: np.ndarray, root: int) -> None:
         self._meet(head)
         flat = _bytes(x)
         for start in range(0, len(flat), self.max_bytes):
             piece = [flat[start : start + self.max_bytes], MPI.BYTE]
             self._handles.wait([self._handles.data.Ibcast(piece, root)])
 
-    def _split(self, head, color, key) -> MpiCommunicator:
+    def _split(self, head: np.ndarray, color: int, key: int) -> MpiCommunicator:
         self._meet(head)
         handles = self._handles
         is_used = handles.used_splits()  # on some rank

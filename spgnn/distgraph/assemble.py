@@ -30,7 +30,7 @@ from ..spmm.exchange.exchange_plan import ExchangePlan
 from ..spmm.exchange.index_map import IndexMap, broadcast_map, columns_map
 from ..spmm.exchange.scaling import row_sums
 from ..spmm.exchange.stages import Blocks
-from ..spmm.kernels.buffers import BufferPool, sum_dtype
+from ..spmm.kernels.buffers import Pool, sum_dtype
 from ..spmm.operator.dist_spmm import DistSpMM
 from ..spmm.operator.features import SparseRows
 from ..spmm.operator.fixed_input import FixedInput
@@ -85,11 +85,6 @@ class GraphRows:
         arrays = (block.own_n, block.A_nN, block.X_nF, block.y_n, block.split_n)
         return cls(*arrays, block.n_nodes, about, owner_of, block.edges)
 
-    def take_A(self) -> sp.csr_array:
-        """Return A and forget it: it is not needed once it is split."""
-        A, self.A = sp.csr_array(self.A), sp.csr_array((0, 0))
-        return A
-
 
 def assembled(rows: GraphRows, layout: Layout, how: Distribution) -> DistGraph:
     """Return the DistGraph of the rows of this rank, of whose A the memory is freed. Collective.
@@ -108,7 +103,13 @@ def assembled(rows: GraphRows, layout: Layout, how: Distribution) -> DistGraph:
     A, order_n = _operator(rows, layout, how)
     if order_n is not None:
         rows.X_nF, rows.y_n, rows.split_n = (select_rows(M, order_n) for M in (rows.X_nF, rows.y_n, rows.split_n))
-    X, y = features(rows.X_nF, how.feature_norm, pool, dtype, how.threads), _labels(rows.y_n, dtype)
+    X = features(rows.X_nF, how.feature_norm, pool, dtype, how.threads)
+    y, task = None, task_of(rows.y_n)
+    if rows.y_n is not None and task == "classes":
+        y = torch.from_numpy(np.array(rows.y_n, dtype=np.int64))
+    elif rows.y_n is not None:
+        y_nC = np.array(rows.y_n).reshape(len(rows.y_n), math.prod(rows.y_n.shape[1:]))
+        y = torch.from_numpy(y_nC).to(sum_dtype(dtype))
     C = 0 if y is None else y.shape[1] if y.ndim == 2 else int(y.max()) + 1 if len(y) else 0
     nnz, n_classes = np.array([A.nnz]), np.array([C])
     comm.all_reduce(nnz)
@@ -118,7 +119,7 @@ def assembled(rows: GraphRows, layout: Layout, how: Distribution) -> DistGraph:
     give_back_memory()
     return DistGraph(
         comm=comm, A=A, X=X, y_n=y, split_n=rows.split_n, n_nodes=rows.n_nodes, n_classes=int(n_classes[0]),
-        task=task_of(rows.y_n), scheme=layout.scheme, nnz=int(nnz[0]), replication=how.replication,
+        task=task, scheme=layout.scheme, nnz=int(nnz[0]), replication=how.replication,
         feature_norm=how.feature_norm, name=rows.about["name"], method=rows.about["method"],
         fingerprint=rows.about.get("fingerprint", ""),
     )  # fmt: skip
@@ -130,7 +131,8 @@ def _operator(rows: GraphRows, layout: Layout, how: Distribution) -> tuple[DistS
     Scheme auto is decided here. Whole rows of a part equal the rows of the operator of the whole graph, as their sums do;
     bitwise, unless weights have sums that float64 rounds.
     """
-    A_nN, edge_rows = rows.take_A(), rows.edges if isinstance(rows.edges, EdgeRows) else None
+    A_nN, edge_rows = sp.csr_array(rows.A), rows.edges if isinstance(rows.edges, EdgeRows) else None
+    rows.A = sp.csr_array((0, 0))  # not needed once it is split
     weights_E, A_nN = A_nN.data, A_nN if edge_rows is None else numbered(A_nN)
     if layout.comm.size == 1:
         index = IndexMap(rows.node_n, np.empty(0, np.int64), np.zeros(1, np.int64))
@@ -243,7 +245,7 @@ def _sums(X_nF: np.ndarray | sp.csr_array) -> np.ndarray:
 
 
 def features(
-    X_nF: Features, feature_norm: str, pool: BufferPool, dtype: torch.dtype, threads: int
+    X_nF: Features, feature_norm: str, pool: Pool, dtype: torch.dtype, threads: int
 ) -> torch.Tensor | SparseRows | None:
     """Return the features of rows as layers read them; feature_norm row: divided by their sum."""
     if X_nF is None:
@@ -271,12 +273,3 @@ def features(
         return X.copy_(torch.from_numpy(np.array(X_nF, dtype=np.float32)))
     X.numpy()[:] = X_nF
     return X
-
-
-def _labels(y_n: np.ndarray | None, dtype: torch.dtype) -> torch.Tensor | None:
-    """Return classes (n,) int64; several labels, or numbers, (n, C) in the type of sums."""
-    if y_n is None:
-        return None
-    if task_of(y_n) == "classes":
-        return torch.from_numpy(np.array(y_n, dtype=np.int64))
-    return torch.from_numpy(np.array(y_n).reshape(len(y_n), math.prod(y_n.shape[1:]))).to(sum_dtype(dtype))

@@ -78,7 +78,8 @@ class DistGraph:
     @property
     def setup_bytes(self) -> int:
         """Bytes that this rank sent to make the cached A X."""
-        return 0 if self.A.fixed_input is None else self.A.fixed_input.setup_bytes
+        fixed = self.A.fixed_input
+        return fixed.setup_bytes if isinstance(fixed, FixedInput) else 0
 
     def keep(self, operator: Norm | None = None) -> None:
         """Compute A X now, unless it is cached, and use it wherever A meets X. X must not change any more. Collective.

@@ -184,7 +184,8 @@ def _own_rows(source, layout: Layout, partition, how: Distribution) -> GraphRows
 
     about = from_root(comm, describe)
     if comm.size == 1 and graph is not None:
-        return rows_of_graph(graph, about)
+        arrays = (np.arange(graph.n_nodes), graph.A, graph.X, graph.y, graph.split)
+        return GraphRows(*arrays, graph.n_nodes, about, edges=edges_of(graph))
     owner_N = np.empty(comm.all_gather_json(None if part is None else part.n_nodes)[0], np.int32)
     if comm.rank == 0 and part is not None:
         owner_N[:] = part.owner_N
@@ -194,12 +195,6 @@ def _own_rows(source, layout: Layout, partition, how: Distribution) -> GraphRows
     else:
         block = scatter_blocks(layout, *((graph, part) if comm.rank == 0 else (None, None)))
     return GraphRows.of_block(block, about, lambda ids: owner_N[ids])
-
-
-def rows_of_graph(graph: Graph, about: dict[str, str]) -> GraphRows:
-    """Return all rows of a graph, for one rank."""
-    arrays = (np.arange(graph.n_nodes), graph.A, graph.X, graph.y, graph.split)
-    return GraphRows(*arrays, graph.n_nodes, about, edges=edges_of(graph))
 
 
 def rows_of_parts(

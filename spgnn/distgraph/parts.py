@@ -233,28 +233,22 @@ def _checked_partition(graph: Graph, owner_N) -> tuple[Graph, Partition]:
     return graph, partition
 
 
-def merge_parts(parts: Parts) -> DistGraph:
+def merge_parts(parts: Parts, has_rows: bool = True) -> DistGraph:
     """Return the whole graph with each rank holding the rows of its parts, with the split and options of the parts.
 
     Ranks without a part have no rows. Collective.
+    Args: has_rows  False: no rank has rows, for trainings that read the parts alone.
     """
-    dgraph = _merged(parts, replace(parts.how, replication=1))
+    how, source = replace(parts.how, replication=1), parts.source
+    how = how if has_rows else replace(how, scheme="columns", keep=False)
+    layout, about = layout_of(parts.comm, how), {"name": parts.name, "fingerprint": source.facts.fingerprint}
+    layout.comm.phase = "partition and load"
+    read = lambda: rows_of_parts(source.block, source.partition, layout, about, has_rows)
+    dgraph = assembled(together(layout.comm, read), layout, how)
+    if not has_rows:
+        return replace(dgraph, n_classes=parts.n_classes, nnz=source.facts.nnz)
     if dgraph.y_n is None:
         return dgraph
     if parts.drawn_N is None:
         return replace(dgraph, split_n=given_split(parts.name, dgraph.split_n, parts.split))
     return replace(dgraph, split_n=parts.drawn_N[dgraph.node_n])
-
-
-def rowless_parts(parts: Parts) -> DistGraph:
-    """Return a DistGraph with the sizes of a graph, and no rows on any rank, for trainings that read its parts alone. Collective."""
-    how = replace(parts.how, replication=1, scheme="columns", keep=False)
-    return replace(_merged(parts, how, has_rows=False), n_classes=parts.n_classes, nnz=parts.source.facts.nnz)
-
-
-def _merged(parts: Parts, how: Distribution, has_rows: bool = True) -> DistGraph:
-    source, layout = parts.source, layout_of(parts.comm, how)
-    about = {"name": parts.name, "fingerprint": source.facts.fingerprint}
-    layout.comm.phase = "partition and load"
-    read = lambda: rows_of_parts(source.block, source.partition, layout, about, has_rows)
-    return assembled(together(layout.comm, read), layout, how)

@@ -20,7 +20,7 @@ from ..edges.edge_table import EdgeTable, NoEdgeTable
 from ..exchange.context import Layout
 from ..exchange.exchange_plan import ExchangePlan
 from ..exchange.scaling import IN, scaled_blocks
-from ..exchange.stages import Blocks, Stage, make_stages
+from ..exchange.stages import Blocks, HostCovers, Stage, make_stages
 from .dist_spmm import DistSpMM
 
 WHOLE = "Train on the whole graph (--mode full), or give absolute values of the weights"
@@ -74,7 +74,9 @@ class Norms:
     Collective.
     """
 
-    def __init__(self, raw: RawBlocks, base: ExchangePlan | None, layout: Layout, covers: Covers | None = None):
+    def __init__(
+        self, raw: RawBlocks, base: ExchangePlan | None, layout: Layout, covers: Covers | HostCovers | None = None
+    ):
         self.raw, self.base, self.layout, self.covers = {raw.has_loops: raw}, base, layout, covers
         self.bad_weight = _bad_weight(raw.blocks, layout)
         self.made: dict[str, DistSpMM] = {}

@@ -19,7 +19,7 @@ from ...config import TrainConfig
 from ...cost.memory import PARTS_SHARE
 from ...dist.launch import find_hosts
 from ...distgraph import DistGraph, Parts
-from ...distgraph.distribute import rows_of_graph
+from ...distgraph.assemble import GraphRows
 from ...errors import GraphError, NumericalError, ResourceError, SpgnnError, agree, is_out_of_memory
 from ...machine import give_back_memory, memory_bytes
 from ...partition.folder.pipeline.memory_budget import memory_bytes_of
@@ -114,7 +114,8 @@ def make_part_step(
     if config.sampler == "none":
         return FullStep(model, parts.open(p) if dgraph is None else dgraph, config)
     graph = parts.graph(p)
-    return SampledStep(model, parts.alone(rows_of_graph(graph, {}), p, keep=False), config, graph)
+    rows = GraphRows(np.arange(graph.n_nodes), graph.A, graph.X, graph.y, graph.split, graph.n_nodes, {})
+    return SampledStep(model, parts.alone(rows, p, keep=False), config, graph)
 
 
 def naming_part(error: Exception, rank: int, p: int, phase: str) -> Exception:

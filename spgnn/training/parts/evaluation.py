@@ -14,7 +14,6 @@ import torch
 from ...config.names import ITEMSIZE, Evaluation
 from ...cost.memory import OWNER_BYTES, SETUP_BYTES, nonzero_bytes
 from ...distgraph import DistGraph, Parts, merge_parts
-from ...distgraph.parts import rowless_parts
 from ...errors import ResourceError, UsageError
 from ...layers import Stack
 from ...machine import rss_bytes
@@ -77,7 +76,7 @@ def evaluated(
     note = memory_note(model, parts, chosen, memory) if memory else ""
     if note and say is not None and parts.comm.rank == 0:
         say(f"spgnn: {note}")
-    return chosen, merge_parts(parts) if chosen == "together" else rowless_parts(parts)
+    return chosen, merge_parts(parts, has_rows=chosen == "together")
 
 
 def _held_bytes(added: Callable[[torch.nn.Module, Parts], int], model: torch.nn.Module, parts: Parts) -> int:

@@ -1,14 +1,19 @@
-"""The watchdog ends a job in which nothing moves with code 70, and says who holds it up."""
+"""The watchdog ends a job in which nothing moves with code 70, and says who holds it up; what it observes; its thread."""
 
+import _thread
 import re
 import sys
+import threading
+import time
 
 import numpy as np
 import pytest
-from worlds import launch
+from worlds import launch, parallel
 
-from spgnn.dist import SelfCommunicator, run_threads
+from spgnn.dist import Communicator, Request, SelfCommunicator, run_threads
+from spgnn.dist.job.background import BackgroundThread
 from spgnn.dist.job.watchdog import GRACE_S, ObservedCommunicator, Watchdog, verdict, watched
+from spgnn.errors import CollectiveError, ResourceError
 
 PROGRAM = """
 import os, signal, sys, time
@@ -225,3 +230,94 @@ def test_a_training_of_which_a_rank_is_stopped_ends_with_70(tmp_path):
     assert (ended.code, ended.left, ended.out) == (70, [], ""), ended.err
     (line,) = [line for line in ended.err.splitlines() if "watchdog" in line]
     assert re.search(r"rank 1 gives no sign of life .*; rank 0 waits in \w+.*, phase epoch \d+", line), line
+
+
+class Ears:
+    def __init__(self):
+        self.heard, self.open = [], []
+
+    def phase(self, text):
+        self.heard.append(text)
+
+    def enter(self, kind, buffer=None):
+        self.heard.append(kind)
+        self.open.append(kind)
+
+    def leave(self, kind):
+        assert self.open.pop() == kind
+
+
+@parallel([1, 2, 3], mpi=[2])
+def test_every_collective_is_heard_and_does_what_it_does(comm):
+    ears = Ears()
+    seen = ObservedCommunicator(comm, ears)
+    assert isinstance(seen, Communicator)
+    seen.phase = "epoch 1"
+    assert comm.phase == "epoch 1"
+    P, ones = comm.size, np.ones(comm.size, np.int64)
+    assert seen.all_reduce(np.ones(2))[0] == P
+    assert len(seen.all_gather(np.zeros(1))) == P
+    assert seen.all_gather_json(comm.rank) == list(range(P))
+    assert seen.broadcast(np.full(1, comm.rank), root=P - 1)[0] == P - 1
+    assert seen.all_to_all(np.full(P, comm.rank), ones, np.empty(P, np.int64), ones).tolist() == list(range(P))
+    seen.barrier()
+    part = seen.split(comm.rank % 2)
+    part.barrier()
+    received = np.empty(P, np.int64)
+    request = seen.start_all_to_all(np.full(P, comm.rank), ones, received, ones)
+    assert isinstance(request, Request)
+    request.wait()
+    assert received.tolist() == list(range(P))
+    kinds = "all_reduce all_gather all_gather_json broadcast all_to_all barrier split barrier wait".split()
+    assert ears.heard == ["epoch 1", *kinds]
+    assert ears.open == []
+    assert seen.traffic is comm.traffic
+
+
+@parallel([2], mpi=[2])
+def test_a_request_knows_when_it_ended_not_when_it_was_waited_for(comm):
+    ones = np.ones(comm.size, np.int64)
+    start = time.monotonic()
+    request = comm.start_all_to_all(np.zeros((2, 4)), ones, np.empty((2, 4)), ones)
+    time.sleep(0.2)
+    request.wait()
+    assert start <= request.ended_s < start + 0.15
+
+
+@parallel([2], mpi=[])
+def test_observers_hear_the_end_of_a_collective_that_raises(comm):
+    ears = Ears()
+    seen = ObservedCommunicator(comm, ears)
+    with pytest.raises(CollectiveError):
+        seen.all_reduce(np.ones(2 + comm.rank))
+    assert ears.open == []
+
+
+def test_it_runs_next_to_the_rank_and_join_waits_for_its_end():
+    go, done = threading.Event(), []
+    thread = BackgroundThread(lambda: (go.wait(5), done.append(threading.get_ident())), "spgnn test")
+    thread.start()
+    assert not done
+    go.set()
+    thread.join()
+    assert done and done != [threading.get_ident()]
+
+
+def test_a_thread_that_dies_in_its_first_lines_is_an_error_and_no_endless_wait(monkeypatch):
+    monkeypatch.setattr(_thread, "start_new_thread", lambda function, args: 0)  # as where its first frame needs memory
+    thread = BackgroundThread(list, "spgnn test")
+    with pytest.raises(ResourceError, match=r"thread spgnn test did not start within 0.01 s: out of memory") as caught:
+        thread.start(0.01)
+    assert caught.value.exit_code == 4
+    thread.join()  # returns at once
+
+
+def test_a_system_without_room_for_a_thread_is_an_error_with_the_fix(monkeypatch):
+    def refuse(function, args):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(_thread, "start_new_thread", refuse)
+    with pytest.raises(
+        ResourceError, match="spgnn test could not be started: can't start new thread; raise the limits"
+    ):
+        BackgroundThread(list, "spgnn test").start()

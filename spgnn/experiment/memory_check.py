@@ -1,13 +1,14 @@
-"""check_fits: a training that memory cannot hold is refused when its graph has been read, before it is partitioned.
+"""A training that memory cannot hold: refused when its graph has been read, or explained when its device runs out.
 
-Predicted as `spgnn plan` does, from counts and a dry run of the model, for ranks with equal shares of the graph and no
-ghost rows: the least that a rank needs.
+The refusal is by prediction, as in `spgnn plan`: from counts and a dry run of the model, for ranks with equal shares of
+the graph and no ghost rows, the least that a rank needs.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +17,7 @@ import torch
 from ..analysis.epoch import FixedModel, without_values
 from ..analysis.plan import PlannedRanks
 from ..analysis.planned import PlannedGraph, PlannedTraining
-from ..analysis.training_memory import RankMemory, gigabytes, part_memory, rank_memory
+from ..analysis.training_memory import RankMemory, device_memory, gigabytes, part_memory, rank_memory
 from ..config import Distribution, TrainConfig
 from ..config.names import ITEMSIZE, Norm
 from ..cost.machines import load_machine
@@ -26,6 +27,7 @@ from ..layers.registry import ModelSpec
 from ..partition.partition import partition_of
 from ..spmm.dry.dry import dry_run
 from ..spmm.dry.dry_operator import Setting
+from ..training.trainer import Trainer
 
 # No training keeps more: rows of the widest layer for each node and layer, and arrays of the nonzeros. Where these fit, no
 # prediction is made. The rows of a graph: input, output, gradients, buffers.
@@ -42,7 +44,7 @@ def memory_of_parts(graph: Graph, config: TrainConfig, halo: float = 1.0) -> Cal
         edge_features=None if graph.edge_attr is None else graph.n_edge_features,
     )  # fmt: skip
     sizes = {"n": graph.n_nodes, "own_nnz": graph.nnz} | ({} if x_nnz is None else {"x_nnz": x_nnz})
-    of = {"process_bytes": _process_bytes(), "is_symmetric": graph.is_both_ways}
+    of = {"process_bytes": load_machine(Distribution.machine).process_bytes, "is_symmetric": graph.is_both_ways}
     return lambda k: part_memory(model, setting, sizes, k, halo=halo, **of)
 
 
@@ -92,11 +94,12 @@ class PredictedTraining:
         graph = self.planned.graph
         model = _model(graph, replace(self.config, hidden=hidden)).model
         host = {"n_ranks": 1, "n_nodes": graph.n_nodes, "is_symmetric": self.planned.is_symmetric}
+        process_bytes = load_machine(Distribution.machine).process_bytes
         found = []
         for report in self.reports:
             assert report.run is not None
             run = PlannedRanks(self.planned, self.part, replace(report, run=dry_run(model, report.run.setting))).on(0)
-            need = rank_memory(run, process_bytes=_process_bytes(), **host).shared(parts)
+            need = rank_memory(run, process_bytes=process_bytes, **host).shared(parts)
             found.append(need if self.config.device == "cpu" else need.beside_device())
         return min(found, key=lambda need: need.training)
 
@@ -106,5 +109,40 @@ def _model(graph: Graph, config: TrainConfig) -> FixedModel:
     return without_values(ModelSpec.of(config, graph.n_features, graph.n_classes, graph.n_edge_features).build)
 
 
-def _process_bytes() -> float:
-    return load_machine(Distribution.machine).process_bytes
+@contextmanager
+def explaining_memory(trainer: Trainer) -> Iterator[None]:
+    """Raise ResourceError with the arithmetic and the number of parts that would fit when the device is out of memory."""
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError as error:
+        device, rank = trainer.dgraph.A.device, trainer.comm.rank
+        free, total = torch.cuda.mem_get_info(device)
+        raise ResourceError(refusal(trainer, rank, f"{device}", free, total)) from error
+
+
+def refusal(trainer: Trainer, rank: int, device: str, free: int, total: int) -> str:
+    """Return the message for a rank that does not fit its device: needed, available, and a remedy."""
+    text = f"rank {rank}: out of memory on {device}, which has {total / 1e9:.3g} GB, {free / 1e9:.3g} GB of them free"
+    need = device_need(trainer)
+    if need is None:
+        return f"{text}; use more ranks, or --dtype bfloat16"
+    parts = trainer.dgraph.comm.size // trainer.dgraph.replication
+    enough = need.ranks_that_fit(parts, lambda _, a_part: a_part <= total)
+    text += f"; the training takes {need.arithmetic()} by prediction"
+    if enough is None:
+        return f"{text}; more parts do not help: use a device with more memory, or --dtype bfloat16"
+    if enough == parts:
+        return f"{text}, which fits a device without other users: are other ranks or programs on it?"
+    return f"{text}; {enough} parts, each on its own device, would fit; or --dtype bfloat16"
+
+
+def device_need(trainer: Trainer) -> RankMemory | None:
+    """Return the predicted memory of this rank on its device; None if the model cannot run without data."""
+    rows = getattr(trainer.steps, "rows", None)
+    if rows is None:  # of parts
+        return None
+    own = rows.operators[0].A_oo
+    try:
+        return device_memory(rows.own_run(), n_ranks=trainer.comm.size, is_symmetric=own.transposed() is own)
+    except SpgnnError:
+        return None

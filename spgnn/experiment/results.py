@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from ..atomic import write_text
 from ..config import PARTS_FILE
@@ -26,7 +27,6 @@ from ..training.metrics import confusion
 from ..training.parts.personal import PersonalResult
 from ..training.trainer import Trainer
 from .checkpoint import WEIGHTS, finite, save_checkpoint, to_bytes
-from .device import device_facts
 from .folder import RunFolder
 from .named import Names
 
@@ -50,7 +50,7 @@ def summary_of(trainer: Trainer) -> dict[str, Any]:
         | {"scores": history.scores, "mode": config.mode, "sampler": config.sampler}
         | sampler
         | trainer.steps.facts(history.records)
-        | device_facts(dgraph.A.device)
+        | _device_facts(dgraph.A.device)
     )
 
 
@@ -62,6 +62,15 @@ def keep_results(
     arrays = {"split": trainer.history.split_N, "predictions": predictions_N}
     summary = summary | {"per_class": trainer.history.per_class}
     together(trainer.comm, RunFolder.write_results, folder, summary, details, arrays, names, root=0)
+
+
+def _device_facts(device: torch.device) -> dict[str, Any]:
+    """Return name, memory and peak memory of a device for the summary of a run; {} for the CPU."""
+    if device.type == "cpu":
+        return {}
+    found = torch.cuda.get_device_properties(device)
+    peak = torch.cuda.max_memory_allocated(device)
+    return {"device": found.name, "device_memory_mb": found.total_memory / 1e6, "peak_device_mb": peak / 1e6}
 
 
 def run_details(trainer: Trainer, predictions_N: np.ndarray | None) -> dict[str, Any]:

@@ -22,8 +22,8 @@ from ..training.steps import Step
 from ..training.steps.captured import CapturedStep
 from ..training.steps.full import FullStep
 from ..training.trainer import Trainer
-from .device import explaining_memory
 from .folder import RunFolder, hold_folder
+from .memory_check import explaining_memory
 from .named import Names
 from .observe import observed, time_operations
 from .opening import Show, Source

@@ -28,11 +28,11 @@ from ..training.parts.average_options import check_average
 from ..training.parts.evaluation import evaluated
 from ..training.parts.personal import personalise
 from ..training.steps import Step
+from ..training.steps.captured import check_ranks
 from ..training.steps.full import FullStep
 from ..training.steps.sampled import SampledStep
 from ..training.trainer import Trainer
 from .averaging import open_parts
-from .device import check_device
 from .folder import RunFolder, check_outputs
 from .memory_check import check_fits
 from .opening import Source, check_run, distribution
@@ -138,10 +138,21 @@ def prepare(source: str, config: TrainConfig, comm: Communicator) -> FullWay:
     how = distribution(config, comm)
     check_average(config, takes_memory=True)
     check_options(config)
-    check_device(config, comm.size)
+    _check_device(config, comm.size)
     ProcessGrid(comm.size, config.replication)
     is_sampled = config.mode == "full" and config.sampler != "none"
     if FAMILIES[config.model].reads_edges and (is_sampled or config.mode != "full"):
         given = f"--sampler {config.sampler}" if is_sampled else f"--mode {config.mode}"
         raise UsageError(f"--model {config.model} reads attributes of edges, which {given} does not keep; omit {given}")
     return WAYS["sampled" if is_sampled else config.mode](config, how)
+
+
+def _check_device(config: TrainConfig, n_ranks: int) -> None:
+    """Raise UsageError for --cuda-graph where a step cannot be captured or is observed."""
+    if not config.cuda_graph:
+        return
+    if config.device == "cpu":
+        raise UsageError("--cuda-graph requires --device cuda")
+    check_ranks(n_ranks)
+    if config.trace:
+        raise UsageError("--cuda-graph runs a step as one launch, inside which --trace sees nothing; omit one of them")

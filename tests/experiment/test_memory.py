@@ -13,8 +13,7 @@ from spgnn.data import load_graph
 from spgnn.dist import SelfCommunicator, run_threads
 from spgnn.errors import NumericalError, ResourceError, UsageError
 from spgnn.experiment import run
-from spgnn.experiment.device import device_need, explaining_memory, refusal
-from spgnn.experiment.memory_check import PredictedTraining, check_fits
+from spgnn.experiment.memory_check import PredictedTraining, check_fits, device_need, explaining_memory, refusal
 from spgnn.layers import GCN, Stack
 from spgnn.layers.registry import operator_of
 from spgnn.spmm.kernels.cuda.placement import number_on, place

@@ -18,7 +18,7 @@ from spgnn import cli
 from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator, run_threads
 from spgnn.errors import ResourceError
-from spgnn.experiment.device import explaining_memory
+from spgnn.experiment.memory_check import explaining_memory
 from spgnn.layers import GAT, GCN, GINE, MLP, PNA, SAGE, EdgeEncoder, EdgeMLP, Stack, Transformer
 from spgnn.spmm.kernels.cuda.placement import CudaDriver, device_communicator, place
 from spgnn.training import Trainer

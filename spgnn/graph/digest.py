@@ -25,6 +25,11 @@ class Digest:
 
     def add(self, values: np.ndarray) -> Digest:
         """Add numbers, in order; those of one kind count by their value, whatever their type. Return self."""
+        if not values.flags.c_contiguous:
+            step = max(BLOCK // max(values[:1].size, 1), 1)
+            for start in range(0, len(values), step):  # a copy of all rows would take as much memory again
+                self.add(np.ascontiguousarray(values[start : start + step]))
+            return self
         flat, start = values.reshape(-1), 0
         while start < len(flat):
             at = self._count % BLOCK

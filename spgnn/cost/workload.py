@@ -8,6 +8,7 @@ and parts include their halo.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -104,15 +105,10 @@ def predicted_workload(S: int, q: int, M: int, training_bytes: Callable[[int], f
         raise UsageError(f"halo = {halo!r}; expected a factor of 1 or more")
     most = max(MAX_PARTS // q, 1)
     at = lambda steps: Workload(int(S), q, int(M), math.ceil(training_bytes(steps * q)), steps * q, float(halo))
-    low, high = 0, 1  # low does not fit
-    while not at(high).fits:
-        if high == most:
-            raise ResourceError(f"no parts fit: {at(high)._sum()}; {REMEDY}")
-        low, high = high, min(2 * high, most)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if at(middle).fits else (middle, high)
-    return at(high)
+    steps = 1 + bisect_left(range(1, most), True, key=lambda steps: at(steps).fits)
+    if not at(steps).fits:
+        raise ResourceError(f"no parts fit: {at(steps)._sum()}; {REMEDY}")
+    return at(steps)
 
 
 def graph_bytes(graph: Graph) -> int:

@@ -106,9 +106,11 @@ def this_host(n_cores: int = 0) -> Machine:
 
     Args: n_cores  of the host, one rank each; 0: the cores that this process may use.
     """
-    n_cores, cache = n_cores or cores(), cache_bytes() / cores()
-    found = {"ranks_per_host": n_cores, "cores": n_cores, "memory_bytes": memory_bytes(), "cache_bytes": cache}
-    return replace(load_machine("laptop"), name="this host", **found)
+    n_cores = n_cores or cores()
+    return replace(
+        load_machine("laptop"), name="this host", ranks_per_host=n_cores, cores=n_cores, memory_bytes=memory_bytes(),
+        cache_bytes=cache_bytes() / n_cores,
+    )  # fmt: skip
 
 
 def machine_names() -> list[str]:

@@ -4,8 +4,12 @@ import threading
 from collections.abc import Callable
 
 import numpy as np
+import torch
 
+from spgnn.analysis import measure
+from spgnn.distgraph import distribute
 from spgnn.experiment.fit import train
+from spgnn.partition import part_graph
 
 LOCK = threading.Lock()
 REPORTS: dict[tuple, object] = {}
@@ -17,6 +21,18 @@ def once(key: tuple, make: Callable):
         if key not in REPORTS:
             REPORTS[key] = make()
     return REPORTS[key]
+
+
+def predict_and_compare(comm, graph, make: Callable, key: tuple, prune="never", dtype=torch.float64, **options):
+    """Compare what make() sends in an epoch on random parts of a graph with what measure predicts; return its report.
+
+    Args: key  of graph and model: thread ranks share a prediction; options: of measure and distribute.
+    """
+    part = part_graph(graph, comm.size // options.get("replication", 1), method="random")
+    train_N = (graph.split == 0) & (graph.y >= 0) if prune == "always" else None
+    predict = lambda: measure(graph, part, model=make(), itemsize=dtype.itemsize, train_N=train_N, **options)
+    report = once((*key, prune, dtype, comm.size, *options.items()), predict)
+    return train_and_compare(comm, report, distribute(graph, comm, part, dtype=dtype, **options), make(), prune)
 
 
 def train_and_compare(comm, report, dgraph, model, prune="auto"):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from counted_bytes import once, train_and_compare
+from counted_bytes import predict_and_compare
 from graphs import random_graph
 from models import Bare, Residual, TwoHops, TwoProducts
 from worlds import parallel
@@ -15,25 +15,17 @@ from spgnn.layers import GCN, Layer, Stack
 from spgnn.partition import part_graph
 
 
-def count_and_compare(
-    comm, graph, widths, scheme, c, prune="never", wires=("float32", "float32"), dtype=torch.float64, keep=True
-):
-    part = part_graph(graph, comm.size // c, method="random")
-    train_N = (graph.split == 0) & (graph.y >= 0) if prune == "always" else None
-    names = dict(wire=wires[0], wire_gradients=wires[1], keep=keep)
-    report = measure(
-        graph, part, scheme=scheme, widths=widths, replication=c, itemsize=dtype.itemsize, train_N=train_N, **names
-    )
-    dgraph = distribute(graph, comm, part, scheme=scheme, replication=c, dtype=dtype, **names)
-    model = Stack(*[GCN(f, c, act="relu") for f, c in zip(widths, widths[1:])])
-    return train_and_compare(comm, report, dgraph, model, prune)
+def count_and_compare(comm, graph, scheme, c=1, prune="never", **options):
+    make = lambda: Stack(GCN(6, 9, act="relu"), GCN(9, 5, act="relu"), GCN(5, 3, act="relu"))
+    key = ("gcn", graph.edges, graph.nnz)
+    return predict_and_compare(comm, graph, make, key, prune, scheme=scheme, replication=c, **options)
 
 
 @parallel([2, 7], mpi=[4], only=lambda given: given["scheme"] == "cover")
 @pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
 @pytest.mark.parametrize("use", ["directed", "undirected"])
 def test_in_1d(comm, scheme, use):
-    report = count_and_compare(comm, random_graph(n=50, edges=250, use=use), (6, 9, 5, 3), scheme, c=1)
+    report = count_and_compare(comm, random_graph(n=50, edges=250, use=use), scheme)
     assert {(e["layer"], e["direction"]) for e in report.exchanges} == {
         (l, d) for l in (2, 3) for d in ("forward", "backward")
     }
@@ -45,7 +37,7 @@ def test_in_1d(comm, scheme, use):
 def test_on_a_grid(comm, scheme, use):
     c = 4 if comm.size == 16 else 2
     for prune in ("never", "always"):
-        count_and_compare(comm, random_graph(n=50, edges=250, use=use), (6, 9, 5, 3), scheme, c, prune)
+        count_and_compare(comm, random_graph(n=50, edges=250, use=use), scheme, c, prune)
 
 
 @parallel([2, 3], mpi=[4], only=lambda given: given["scheme"] == "cover")
@@ -54,7 +46,7 @@ def test_on_a_grid(comm, scheme, use):
 def test_with_pruned_rows(comm, scheme, use):
     for keep in (True, False):
         graph = random_graph(n=50, edges=90, use=use, train_every=10)
-        report = count_and_compare(comm, graph, (6, 9, 5, 3), scheme, 1, "always", keep=keep)
+        report = count_and_compare(comm, graph, scheme, 1, "always", keep=keep)
         whole = measure(
             graph, part_graph(graph, comm.size, method="random"), scheme, (6, 9, 5, 3), itemsize=8, keep=keep
         )
@@ -67,7 +59,8 @@ def test_with_pruned_rows(comm, scheme, use):
 def test_with_other_types_on_the_wire(comm, wires, dtype):
     graph = random_graph(n=50, edges=250, use="directed")
     for c in [c for c in (1, 2) if comm.size % (c * c) == 0]:
-        count_and_compare(comm, graph, (6, 9, 5, 3), "cover", c, wires=wires, dtype=getattr(torch, dtype))
+        names = {"wire": wires[0], "wire_gradients": wires[1], "dtype": getattr(torch, dtype)}
+        count_and_compare(comm, graph, "cover", c, **names)
 
 
 class Pulled(Layer):
@@ -107,12 +100,8 @@ CUSTOM = {
 def test_of_custom_models(comm, name, scheme):
     graph = random_graph(n=50, edges=250, use="directed")
     for c in [c for c in (1, 2) if comm.size % (c * c) == 0]:
-        part, model = part_graph(graph, comm.size // c, method="random"), CUSTOM[name]()
-        options = {"scheme": scheme, "replication": c}
-        key = ("custom", name, comm.size, *options.items())
-        report = once(key, lambda: measure(graph, part, itemsize=8, model=CUSTOM[name](), **options))
-        dgraph = distribute(graph, comm, part, dtype=torch.float64, **options)
-        assert train_and_compare(comm, report, dgraph, model).bytes_per_epoch > 0
+        report = predict_and_compare(comm, graph, CUSTOM[name], ("custom", name), "auto", scheme=scheme, replication=c)
+        assert report.bytes_per_epoch > 0
 
 
 class Raw(Layer):

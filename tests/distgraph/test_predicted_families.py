@@ -2,20 +2,18 @@
 
 import pytest
 import torch
-from counted_bytes import once, train_and_compare
+from counted_bytes import predict_and_compare
 from dense_model import gradients_are_the_dense_ones
 from graphs import random_graph
 from models import TwoHops
 from worlds import parallel, some
 
 from spgnn import train
-from spgnn.analysis import measure
 from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.errors import UsageError
 from spgnn.layers import APPNP, GAT, GCN, GCNII, GIN, MLP, NGNN, SAGE, SGC, Layer, MixHop, Stack
-from spgnn.partition import part_graph
 from spgnn.training import explain
 from spgnn.training.trainer import Trainer
 
@@ -101,12 +99,7 @@ def count_and_compare(comm, use, name, prune="never", **options):
     """Compare the bytes of a family on a graph that is read as `use`; options: of measure and distribute."""
     graph = random_graph(n=50, edges=90, use=use, train_every=10)
     make = PRUNED[name] if name in PRUNED else WHOLE[name][0]
-    part = part_graph(graph, comm.size // options.get("replication", 1), method="random")
-    train_N = (graph.split == 0) & (graph.y >= 0) if prune == "always" else None
-    key = ("families", use, name, prune, comm.size, *options.items())
-    report = once(key, lambda: measure(graph, part, model=make(), itemsize=8, train_N=train_N, **options))
-    dgraph = distribute(graph, comm, part, dtype=torch.float64, **options)
-    return train_and_compare(comm, report, dgraph, make(), prune)
+    return predict_and_compare(comm, graph, make, ("families", use, name), prune, **options)
 
 
 ON_MPI = ("sage", "gat", "maximum", "attention of its own", "mixhop", "gcnii")

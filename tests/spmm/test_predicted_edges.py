@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from counted_bytes import once, train_and_compare
+from counted_bytes import predict_and_compare
 from dense_model import gradients_are_the_dense_ones
 from graphs import random_graph
 from worlds import parallel
@@ -73,12 +73,7 @@ def graph_with_attributes():
 @pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
 def test_bytes_of_every_pair_are_the_predicted_ones(comm, scheme, dropout, prune):
     graph, make = graph_with_attributes(), lambda: model(2, dropout=dropout)
-    part = part_graph(graph, comm.size, method="random")
-    train_N = (graph.split == 0) & (graph.y >= 0) if prune == "always" else None
-    key = ("edges", scheme, dropout, prune, comm.size)
-    report = once(key, lambda: measure(graph, part, scheme, model=make(), itemsize=8, train_N=train_N))
-    dgraph = distribute(graph, comm, part, scheme=scheme, dtype=torch.float64)
-    train_and_compare(comm, report, dgraph, make(), prune)
+    predict_and_compare(comm, graph, make, ("edges", dropout), prune, scheme=scheme)
 
 
 @parallel([1, 2, 3, 4, 7], mpi=[])

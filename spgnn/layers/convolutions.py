@@ -105,9 +105,8 @@ class SAGE(BuiltIn):
 
     def forward(self, A: LayerView, H_mF: AnyRows) -> torch.Tensor:
         """Return Z, (n, C). Collective."""
-        if self.aggregator != "max" and self.combine == "add":
+        if self.W_s is None or (self.aggregator != "max" and self.combine == "add"):
             return self.chained(A, H_mF, self.W_n, self.W_s)
-        assert self.W_s is not None  # gcn, which has none, adds
         if self.aggregator == "max":
             pooled = dense_rows(self, H_mF) if self.W_FP is None else A.linear(H_mF, self.W_FP, self.b_P)
             neighbours = A.maximum(pooled, relu=self.W_FP is not None)

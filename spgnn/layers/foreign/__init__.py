@@ -1,1 +1,1 @@
-"""Modules of torch and PyG as they are: their edge_index is a handle of the graph, which exchanges rows where they are read."""
+"""Modules of torch and PyG as layers: their edge_index is a handle of the graph, and reading rows by it exchanges them."""

@@ -1,4 +1,4 @@
-"""Ends: an edge_index whose numbers know what they are places of, made of the nonzeros of a rank.
+"""Ends: the nonzeros of a rank as an edge_index, which knows whether its entries are sources or targets.
 
 Shapes: m own rows, t own and ghost columns, E edges.
 """
@@ -21,7 +21,7 @@ from ...spmm.operator.view import LayerView
 
 
 class Role(Enum):
-    """What the numbers of an index are places of."""
+    """The rows that an index refers to."""
 
     SOURCE = "source"  # own and ghost columns: rows that are gathered may be another rank's
     TARGET = "target"  # own rows
@@ -29,7 +29,7 @@ class Role(Enum):
 
 
 class Ends(torch.Tensor):
-    """Integers (2, E), or (E,) and views of it, each row with its Role. Only the operations of OnRanks act on it."""
+    """Integers (2, E), or (E,) and views of it, with a Role for each row. Only operations that OnRanks knows act on it."""
 
     roles: tuple[Role, ...]
     on: Any = None  # the pass that runs, of the graph's own edge_index and batch
@@ -47,7 +47,7 @@ def ends(index: torch.Tensor, *roles: Role) -> Ends:
 
 
 def plain(value):
-    """Return an argument of a function without roles: of tensors, and of lists, tuples and dicts that hold them."""
+    """Return a tensor without roles; a list, tuple or dict with its tensors so."""
     if isinstance(value, Ends):
         return value.as_subclass(torch.Tensor)
     if isinstance(value, (list, tuple)):
@@ -115,7 +115,7 @@ class LocalEdges:
         return ends(torch.zeros(m, dtype=torch.int64, device=device), Role.WHOLE)
 
     def ids(self, index: Ends) -> np.ndarray:
-        """Return a number for each edge that is the same on any ranks, (E,) int64; equal edges get different ones."""
+        """Return an id per edge, (E,) int64, that does not depend on the ranks; parallel edges get different ones."""
         place = {Role.SOURCE: self.source_t, Role.TARGET: self.target_m}
         first, second = (place[role][row] for role, row in zip(index.roles, plain(index).cpu().numpy()))
         id_E = (second << 32) ^ first

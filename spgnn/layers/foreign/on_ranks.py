@@ -1,8 +1,8 @@
 """OnRanks: a pass of foreign code over the rows of a rank, in which gathers and scatters by Ends act on the whole graph.
 
-Torch hands each of its functions that the code calls to OnRanks. A gather by sources exchanges rows; a scatter by sources
-adds rows up at their owners; both by targets stay here, as a rank has all edges into its rows. Dropout is drawn by
-original ids, BatchNorm sums over all ranks, and what would differ between ranks is refused.
+Torch calls OnRanks for each of its functions that the code uses. A gather by sources exchanges rows; a scatter by sources
+adds rows up at their owners. Both by targets are local, as a rank has all edges into its rows. Dropout is drawn by
+original ids, BatchNorm sums over all ranks, and functions whose results would differ between ranks are refused.
 Shapes: m own rows, t own and ghost columns, E edges, F columns.
 """
 

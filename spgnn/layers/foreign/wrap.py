@@ -59,24 +59,24 @@ def wrap(module: nn.Module, call: Call | None = None) -> Wrapped:
         history = spgnn.train(model, dgraph)
         model = Stack(spgnn.wrap(GATConv(500, 8, heads=8)), nn.ELU(), spgnn.wrap(GCNConv(64, 7)), dropout=0.5)
 
-    It has the module's parameters, and the keys of its state_dict. The module is called as module(x, edge_index), x own
-    rows, with what else its forward names: edge_weight (the weights of the graph, where they are not all 1), edge_attr
-    (attributes of edges) and batch. edge_index is a handle of the graph: rows that are gathered at the source of edges
-    are exchanged, and sums at sources go to their owners. GCNConv, SAGEConv, GATConv, GATv2Conv and GINConv run on the
-    kernels of spgnn.
-    BatchNorm and PyG's norms see the rows of all ranks; dropout has the mask of the whole graph, by original ids. On
-    one rank with as many edges as nodes, rows that are dropped outside of a propagate are taken for nodes.
+    It has the module's parameters, and the keys of its state_dict. The module is called as module(x, edge_index), where x
+    has the own rows, and with other arguments that its forward names: edge_weight (if weights of the graph are not all
+    1), edge_attr (attributes of edges) and batch. edge_index is a handle of the graph: rows that are gathered at the
+    source of edges are exchanged, and sums at sources go to their owners. GCNConv, SAGEConv, GATConv, GATv2Conv and
+    GINConv run on the kernels of spgnn.
+    BatchNorm and PyG's norms use the rows of all ranks. Dropout draws by original ids, as on one rank. If one rank has
+    as many edges as nodes, a matrix that is dropped outside of a propagate is assumed to have a row per node.
 
     Args:   module  of PyG, or any module that gathers and scatters by an edge_index.
-            call    (module, graph, x) -> (m, C), for a module whose forward takes something else: graph is a LocalGraph.
-    Raises: UsageError for modules that cannot be exact on a part of the rows, with the reason; when it runs, for
-            operations on edge_index that have no meaning there.
+            call    (module, graph, x) -> (m, C), for a module with other arguments; graph is a LocalGraph.
+    Raises: UsageError for modules that cannot be exact on a part of the rows, with the reason; and, when the module runs,
+            for operations on edge_index that have no meaning on a part of the edges.
     """
     return Wrapped(module, call)
 
 
 class LocalGraph:
-    """What a wrapped module is called with: the edges into the own rows of a rank.
+    """The edges into the own rows of a rank, as arguments of a wrapped module.
 
     edge_index   (2, E), a handle: [0] places of sources, [1] of targets.
     edge_weight  (E,), or None where all weights are 1.
@@ -140,7 +140,7 @@ class Wrapped(Layer, Seeded):
         return self
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Leave the weights as they are: the module was drawn, or trained, by who made it."""
+        """Do nothing: the module was drawn, or trained, before it was wrapped."""
 
     def extra_repr(self) -> str:
         return " ".join(repr(self.module).split())
@@ -164,7 +164,7 @@ class Wrapped(Layer, Seeded):
         on = OnRanks(A, edges)
         vars(self)["on"] = edges.index.on = edges.batch.on = on
         try:
-            with on, torch.autocast("cuda" if A.device.type == "cuda" else "cpu", enabled=False):
+            with on, torch.autocast("cuda" if H.device.type == "cuda" else "cpu", enabled=False):
                 graph = LocalGraph(on, edges)
                 out = self.call(self.module, graph, H) if self.call else self.module(H, **self._arguments(graph))
         finally:
@@ -178,7 +178,7 @@ class Wrapped(Layer, Seeded):
         return A.select(out)
 
     def _arguments(self, graph: LocalGraph) -> dict[str, Any]:
-        """Return what the module's forward takes beside x, by name."""
+        """Return the arguments of the module's forward after x, by name."""
         given = {}
         # Of the class: a convolution on kernels has another forward.
         forward = type(self.module).forward if isinstance(vars(self.module).get("forward"), MethodType) else None
@@ -221,7 +221,7 @@ def _ignores_attributes(module: nn.Module) -> bool:
 
 
 def _follow(wrapped: Wrapped, inner: nn.Module) -> None:
-    """Let a module note which edges its propagate runs over, give its norms the graph of each node, and use kernels."""
+    """Register hooks: note the edges of a propagate, and pass batch to norms. Use kernels of spgnn where they exist."""
     use_kernels(inner)
     for kind in ("propagate", "edge_update"):
         if hasattr(inner, f"register_{kind}_forward_pre_hook"):
@@ -252,7 +252,7 @@ def _give_batch(wrapped: Wrapped, inner: nn.Module, args, kwargs):
 
 
 def _clear_caches(module: nn.Module) -> None:
-    """Forget what cached = True has stored: it is of one pass."""
+    """Clear what cached = True has stored, which is valid for one pass."""
     for inner in module.modules():
         for name in [name for name in vars(inner) if name.startswith("_cached_")]:
             setattr(inner, name, None)

@@ -299,8 +299,8 @@ def fingerprint(graph: Graph) -> str:
     EDGES is a digest of structure, weights and attributes; NODES of features, labels and splits.
     """
     tables = [table_digest(rows) for rows in (graph.X, graph.y, graph.split)]
-    ids, attributes = graph.edge_ids, graph.edge_attr
-    of_edges = None if ids is None or attributes is None else edges_digest(ids, attributes)
+    ids_E, attr_EF = graph.edge_ids, graph.edge_attr
+    of_edges = None if ids_E is None or attr_EF is None else edges_digest(ids_E, attr_EF)
     return fingerprint_of(graph.nnz, graph.digest(), of_edges, tables)
 
 

@@ -1,6 +1,6 @@
 """SwapCommunicator: all collectives by one operation, a swap: rank p sends send[q] to each rank q and fills recv[q].
 
-Headers are swapped and compared before any data. Sums are made in rank order, so all ranks have the same bits.
+Headers are swapped and compared before any data. Sums are made in rank order, so they are bitwise equal on all ranks.
 """
 
 from __future__ import annotations

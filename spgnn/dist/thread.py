@@ -222,7 +222,7 @@ class ThreadCommunicator(BaseCommunicator):
         def finish(payloads: list[Any]) -> None:
             _check_untouched(x, mine, "x", self.rank)
             total = payloads[0].copy()
-            for theirs in payloads[1:]:  # in rank order: every rank gets the same bits
+            for theirs in payloads[1:]:  # in rank order: bitwise equal on all ranks
                 REDUCE[op](total, theirs, out=total)
             x[...] = total
 

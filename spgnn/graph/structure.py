@@ -235,7 +235,7 @@ def sort_columns(A: sp.csr_array, unsorted: Callable[[], sp.csr_array]) -> sp.cs
     return sp.csr_array((A.data[order], A.indices[order], A.indptr), shape=A.shape)
 
 
-def canonical(A: sp.spmatrix | sp.sparray) -> sp.csr_array:
+def canonical(A: sp.sparray | sp.spmatrix) -> sp.csr_array:
     """Return A as CSR with sorted indices and summed duplicates."""
     A = sp.csr_array(A)
     A.sum_duplicates()

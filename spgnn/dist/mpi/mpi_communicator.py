@@ -13,6 +13,7 @@ import ctypes
 import secrets
 import time
 import weakref
+from collections.abc import Callable
 
 import numpy as np
 from mpi4py import MPI
@@ -26,6 +27,7 @@ from ..job.protect import InJob, JobMember, abort_world, shared_files
 from ..traffic import Traffic
 from .progress import ProgressThread
 
+Bytes = np.ndarray | MPI.buffer
 MAX_BYTES = 2**31 - 1
 _OPS = {"sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}
 _TYPES = {
@@ -192,7 +194,14 @@ class MpiCommunicator(InJob, BaseCommunicator):
 class MpiRequest:
     """One started collective: headers first, then its data; the thread of its handles advances it between its calls."""
 
-    def __init__(self, handles: MpiHandles, heads: np.ndarray, met, data: list, recv_rows):
+    def __init__(
+        self,
+        handles: MpiHandles,
+        heads: np.ndarray,
+        met: MPI.Request,
+        data: list[MPI.Request],
+        recv_rows: np.ndarray | None,
+    ):
         self.heads = heads
         self._handles, self._recv_rows = handles, recv_rows
         self._met, self._data = met, data
@@ -249,14 +258,14 @@ class MpiHandles:
     different times: the next split frees those that no rank uses any more.
     """
 
-    def __init__(self, comm, yields_cores: bool, progress: ProgressThread | None):
+    def __init__(self, comm: MPI.Comm, yields_cores: bool, progress: ProgressThread | None):
         self.yields_cores, self.progress = yields_cores, progress
         self.data, self.headers = comm.Dup(), comm.Dup()
         self.unfinished: list[MpiRequest] = []  # of ranks that differ, held as long as the communicator
         self._row_types: dict = {}
         self.splits: list[tuple[weakref.ref, MpiHandles]] = []  # in the order of the calls
 
-    def row_type(self, n_bytes: int):
+    def row_type(self, n_bytes: int) -> MPI.Datatype:
         """Return the MPI datatype of a row of n_bytes."""
         if n_bytes not in self._row_types:
             self._row_types[n_bytes] = MPI.BYTE.Create_contiguous(n_bytes).Commit()
@@ -272,7 +281,7 @@ class MpiHandles:
             tries += 1
             time.sleep(0 if tries < YIELDS else PAUSE_S)
 
-    def start(self, head, post, recv_rows, wait) -> MpiRequest:
+    def start(self, head: np.ndarray, post: Callable[[], list], recv_rows: np.ndarray | None, wait: bool) -> MpiRequest:
         """Start the headers and what post() starts; if wait, compare the headers before any data is sent."""
         heads = np.empty_like(head)
         met = self.headers.Ialltoall([head, MPI.INT64_T], [heads, MPI.INT64_T])
@@ -286,7 +295,10 @@ class MpiHandles:
             self.progress.add(request)
         return request
 
-    def exchange(self, head, out, send_rows, into, recv_rows, units: tuple[int, int, int], wait: bool) -> MpiRequest:
+    def exchange(
+        self, head: np.ndarray, out: Bytes, send_rows: np.ndarray, into: Bytes, recv_rows: np.ndarray,
+        units: tuple[int, int, int], wait: bool,
+    ) -> MpiRequest:  # fmt: skip
         """Start the headers and an exchange of rows, given as bytes; units: see _units."""
         unit, scale, most = units
         data, datatype = self.data, self.row_type(unit)
@@ -352,7 +364,7 @@ class MpiChannel:
     Args: comm  an mpi4py communicator that nothing else uses; freed by `close`.
     """
 
-    def __init__(self, comm):
+    def __init__(self, comm: MPI.Comm):
         self._comm = comm
         self._sent: list[tuple] = []
 
@@ -376,7 +388,7 @@ class MpiChannel:
         self._comm.Free()
 
 
-def shares_cores(comm=MPI.COMM_WORLD) -> bool:
+def shares_cores(comm: MPI.Comm = MPI.COMM_WORLD) -> bool:
     """Return whether a rank of an mpi4py communicator on this host has less than a core to itself. Collective."""
     here = comm.Split_type(MPI.COMM_TYPE_SHARED)
     mine = core_ids()
@@ -388,7 +400,7 @@ def shares_cores(comm=MPI.COMM_WORLD) -> bool:
     return bool(shares.min() < 1 - 1e-9)
 
 
-def _at_two_addresses(out, into):
+def _at_two_addresses(out: Bytes, into: Bytes) -> tuple[Bytes, Bytes]:
     """Return (out, into), an empty buffer replaced by memory of its own.
 
     An empty view such as recv[:0] has the address of recv, and Open MPI's nonblocking collectives take equal
@@ -397,7 +409,7 @@ def _at_two_addresses(out, into):
     return out if len(out) else _NOTHING_TO_SEND, into if len(into) else _NOTHING_TO_RECEIVE
 
 
-def _units(x, max_bytes: int) -> tuple[int, int, int]:
+def _units(x: np.ndarray, max_bytes: int) -> tuple[int, int, int]:
     """Return (bytes of a unit, units per row, units per message): the row, or the entry if a row is above max_bytes."""
     n_bytes = headers.row_bytes(x)
     unit, scale = (max(1, n_bytes), min(1, n_bytes)) if n_bytes <= max_bytes else (x.itemsize, n_bytes // x.itemsize)

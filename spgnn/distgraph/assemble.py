@@ -32,8 +32,8 @@ from ..spmm.exchange.scaling import row_sums
 from ..spmm.exchange.stages import Blocks
 from ..spmm.kernels.buffers import Pool, sum_dtype
 from ..spmm.operator.dist_spmm import DistSpMM
+from ..spmm.operator.facts import FixedInput
 from ..spmm.operator.features import SparseRows
-from ..spmm.operator.fixed_input import FixedInput
 from ..spmm.operator.norms import Norms, RawBlocks
 from .choice import decide_scheme
 from .distgraph import DistGraph

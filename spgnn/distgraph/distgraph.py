@@ -19,8 +19,8 @@ from ..graph.loaded import NOUNS
 from ..machine import give_back_memory
 from ..spmm.edges.edge_table import EdgeTable, NoEdgeTable, edge_features_of
 from ..spmm.operator.dist_spmm import DistSpMM
+from ..spmm.operator.facts import FixedInput
 from ..spmm.operator.features import SparseRows
-from ..spmm.operator.fixed_input import FixedInput
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,9 +12,8 @@ import torch
 
 from ...errors import ShapeError, UsageError, check_integer
 from ..exchange.cached_ghosts import reads_fixed_input, times_fixed_input
-from ..operator.facts import AtLayer
+from ..operator.facts import AtLayer, cached_product, check_is_held
 from ..operator.features import DenseRows, check_factors
-from ..operator.fixed_input import cached_product, check_is_held
 from .autograd import GEMM_FIRST, GHOSTS_CACHED, OWN, SPMM_FIRST, Chain, Making, Matmul, OwnSum, has_own_rows
 
 

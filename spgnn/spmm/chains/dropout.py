@@ -12,9 +12,8 @@ import torch
 
 from ...errors import UsageError, is_number
 from ..kernels.backend import kernels_of
-from ..operator.facts import AtLayer, Key, SpMM
+from ..operator.facts import AtLayer, Key, SpMM, check_is_held
 from ..operator.features import AnyRows, SparseRows
-from ..operator.fixed_input import check_is_held
 from .backward import first_order
 
 NOTHING = 0  # the key with which nothing is dropped

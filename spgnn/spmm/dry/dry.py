@@ -17,7 +17,7 @@ from ...errors import ShapeError, SpgnnError, UsageError
 from ..chains.autograd import mixed_precision
 from ..chains.loss import binary_cross_entropy, cross_entropy
 from ..kernels.buffers import sum_dtype
-from ..operator.fixed_input import of_key
+from ..operator.facts import of_key
 from .dry_operator import Setting, inputs_of
 from .recording import META, HeapBlock, Product, Recording, amount, pool_bytes, torch_bytes
 

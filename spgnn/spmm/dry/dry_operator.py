@@ -23,8 +23,8 @@ from ..exchange.ghosts import ColumnBlock, check_rows, rounded
 from ..kernels.buffers import BufferPool, sum_dtype
 from ..kernels.csr import LocalCSR
 from ..operator.dist_spmm import DistSpMM
+from ..operator.facts import FixedInput, of_key
 from ..operator.features import AnyRows, SparseRows
-from ..operator.fixed_input import FixedInput, of_key
 from ..operator.place import OUTSIDE, Place
 from ..operator.protocol import Operator
 from ..operator.pruning import PrunedSpMM

@@ -18,8 +18,7 @@ from ...errors import ShapeError, UsageError, check_integer
 from ..chains.autograd import Columns
 from ..exchange.cached_ghosts import cached_ghosts
 from ..exchange.column_rows import ColumnRows, refuse_weights, tensor_of
-from ..operator.facts import AtLayer
-from ..operator.fixed_input import check_is_held
+from ..operator.facts import AtLayer, check_is_held
 from .edge_update import MapRows, UpdateEdges
 from .edges import Deviation, Dots, Largest, OnEdges, RowSoftmax, RowSums, WeightedSum
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 import torch
 
 from ..chains.dropout import drop_rows
-from ..operator.facts import AtLayer, SpMM
+from ..operator.facts import AtLayer, FixedRows, SpMM, fixed_rows, is_released
 from ..operator.features import AnyRows, SparseRows
-from ..operator.fixed_input import FixedRows, fixed_rows, is_released
 
 
 def reads_fixed_input(A: SpMM, H: AnyRows) -> bool:

@@ -1,4 +1,6 @@
-"""What is known of A, from which LayerView makes the calls of layers: SpMM, an operator, and AtLayer, one in a layer.
+"""What is known of A and of X, from which LayerView makes the calls of layers.
+
+SpMM is an operator, AtLayer one in a layer, and FixedInput the X of a graph, with A X and A^j X computed once.
 
 Shapes: n rows out, m own rows in (n = m but for pruned layers), g ghost rows, F columns, C columns of a product.
 """
@@ -6,13 +8,16 @@ Shapes: n rows out, m own rows in (n = m but for pruned layers), g ghost rows, F
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
+from torch.utils.weak import WeakIdKeyDictionary
 
 from ...cost.schedule import Way
+from ...errors import UsageError
 from ..exchange.ghosts import ColumnBlock
 from ..exchange.row_sum import RowSum
 from ..kernels.buffers import Pool
@@ -32,33 +37,6 @@ def made_once(make: Callable[[Any], Value]) -> Value:
 def computed(read: Callable[[Any], Value]) -> Value:
     """Return a property, to a type checker an attribute."""
     return cast("Value", property(read))
-
-
-class Fixed(Protocol):
-    """X, which does not change, as an operator has it; see FixedInput."""
-
-    X: AnyRows
-    products: dict[str, AnyRows | None]  # A^j X, by operator and j
-
-    def note_dropped(self, H: AnyRows, rate: float, key: Key) -> None:
-        """Remember that H is X under dropout."""
-        raise NotImplementedError
-
-    def rows(self, H: AnyRows) -> Any:
-        """Return what H is of X, see FixedRows; None where it is something else."""
-        raise NotImplementedError
-
-    def make(self, A: SpMM, power: int = 1) -> None:
-        """Compute A^power X, unless it is cached. Collective."""
-        raise NotImplementedError
-
-    def ghosts(self, A: SpMM) -> AnyRows:
-        """Return the ghost rows of X, (g, F), fetched at the first call. Collective."""
-        raise NotImplementedError
-
-    def product(self, A: SpMM, H: AnyRows, power: int = 1) -> DenseRows | SparseRows | None:
-        """Return A^power H, cached, where H is X; else None. Collective where it is not cached yet."""
-        raise NotImplementedError
 
 
 class SpMM(Protocol):
@@ -87,7 +65,7 @@ class SpMM(Protocol):
     ops: Operations  # makes the products and exchanges
     order: str  # of chains: auto or spmm_first
     work: tuple[tuple[int, int], int] | None  # (n, m) and nonzeros where nothing is exchanged: chains are ordered by it
-    fixed_input: Fixed | None  # X, which does not change, with A X
+    fixed_input: FixedInput | None  # X, which does not change, with A X
     sent_so_far: int  # bytes, on this rank
     selected: np.ndarray | None  # rows of H that are rows of A H; None: all
     row_sum: RowSum | None  # adds up partial results of a process row; None in 1D
@@ -188,3 +166,152 @@ class AtLayer(SpMM, Protocol):
     def drawn_key(self, draw: int) -> Key:
         """Return the key of one of the layer's masks."""
         raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FixedRows:
+    """The fixed input X, as it is, or under dropout of a rate by a key: then ghost rows of X give ghost rows of these."""
+
+    X: AnyRows
+    rate: float = 0.0
+    key: Key = 0
+
+    @property
+    def is_dropped(self) -> bool:
+        return self.rate > 0
+
+
+class FixedInput:
+    """X and its products A^j X with the operators of one graph, each computed when it is first needed.
+
+    X            tensor or SparseRows (n, F); it must not change.
+    products     A^j X by `product_key`, a tensor or SparseRows; None where that of a sparse X has too many nonzeros to
+                 be cached.
+    setup_bytes  that this rank sent to make them, and to fetch ghost rows of X.
+
+    Args: has_products  False: ghost rows of X alone are cached.
+    X, and what A.drop(X) returned, are known by the objects: of a copy, or of H + 0, cached products are not used.
+    """
+
+    def __init__(self, X: AnyRows, has_products: bool = True):
+        if torch.is_tensor(X) and X.is_inference():
+            raise UsageError("X was made in torch.inference_mode(); distribute the graph outside of it")
+        self.X, self.has_products, self.is_freed = X, has_products, False
+        self.products: dict[str, AnyRows | None] = {}
+        self.setup_bytes = 0
+        self._ghosts_gF: AnyRows | None = None
+        self._version = _version(X)
+        self._dropped = WeakIdKeyDictionary()  # rows -> (FixedRows, version)
+
+    def note_dropped(self, H: AnyRows, rate: float, key: Key) -> None:
+        """Remember that H is X under dropout, while there is such an object and it is not written."""
+        self._dropped[H] = FixedRows(self.X, rate, key), _version(H)
+
+    def rows(self, H: AnyRows) -> FixedRows | None:
+        """Return what H is of X, None where it is something else."""
+        if H is self.X:
+            return FixedRows(self.X)
+        rows, version = self._dropped.get(H, (None, 0))
+        return rows if rows is not None and _version(H) == version else None
+
+    def make(self, A: SpMM, power: int = 1) -> None:
+        """Compute A^power X, unless it is cached: it is used wherever A meets X, and backward needs no exchange.
+
+        Lower powers are taken where they are cached; those that are not are not cached either. Collective.
+        """
+        if product_key(A, power) in self.products:
+            return
+        place, sent = Place(1, "setup"), A.sent_so_far
+        lower = [j for j in range(1, power) if product_key(A, j) in self.products]
+        H = self.products[product_key(A, lower[-1])] if lower else self.X
+        with torch.inference_mode(False), torch.no_grad():  # later steps differentiate products with it
+            for _ in range(lower[-1] if lower else 0, power):
+                if H is not None:
+                    H = A.apply(H, place=place) if torch.is_tensor(H) or A.stays_sparse(H, place) else None
+        self.products[product_key(A, power)] = H
+        self.setup_bytes += A.sent_so_far - sent
+        A.pool.trim()  # of buffers as wide as X, which no epoch may need
+
+    def ghosts(self, A: SpMM) -> AnyRows:
+        """Return the ghost rows of X, (g, F), fetched at the first call. Collective."""
+        if self._ghosts_gF is None:
+            check_is_held(self.X)
+            sent = A.sent_so_far
+            with torch.inference_mode(False), torch.no_grad():
+                self._ghosts_gF = _ghost_rows(A, self.X)
+            self.setup_bytes += A.sent_so_far - sent
+            A.pool.trim()
+        return self._ghosts_gF
+
+    def product(self, A: SpMM, H: AnyRows, power: int = 1) -> DenseRows | SparseRows | None:
+        """Return A^power H, cached, where H is X; else None. Collective where it is not cached yet.
+
+        Raises: UsageError where X changed in place or requires a gradient: A X does not reflect that.
+        """
+        if H is not self.X or not self.has_products:
+            return None
+        if torch.is_tensor(H) and not self.is_freed and (H.requires_grad or H._version != self._version):
+            what = "requires a gradient" if H.requires_grad else "was changed in place"
+            raise UsageError(f"X {what}, but A X is cached: distribute the graph with keep=False")
+        if product_key(A, power) not in self.products:
+            check_is_held(H)
+            self.make(A, power)
+        AX = self.products[product_key(A, power)]
+        return DenseRows(AX, A) if torch.is_tensor(AX) else AX
+
+    def release(self, pool: Pool) -> None:
+        """Free the memory of a dense X once A X is cached. Later reads through A raise; direct reads see NaN."""
+        self.is_freed = True  # a captured step cannot ask the device whether X is a NaN
+        assert torch.is_tensor(self.X)
+        self.X.data = self.X.new_full((), float("nan")).expand(self.X.shape)
+        pool.trim()
+
+
+def _ghost_rows(A: SpMM, X: AnyRows) -> AnyRows:
+    found = [rows for block, rows in A.over_columns(X, place=Place(1, "setup")) if block.is_ghost]
+    if found:
+        return found[0]
+    return A.pool.empty(0, X.shape[1], dtype=X.dtype) if torch.is_tensor(X) else X.rows(np.zeros(0, np.int64))
+
+
+def _version(H: AnyRows) -> int:
+    return H._version if torch.is_tensor(H) else 0  # sparse rows do not change
+
+
+def fixed_rows(A: SpMM, H: AnyRows) -> FixedRows | None:
+    """Return what H is of the fixed input of A, None where it is something else."""
+    return None if A.fixed_input is None else A.fixed_input.rows(H)
+
+
+def product_key(A: SpMM, power: int = 1) -> str:
+    """Return the key of A^power X among the products of a FixedInput."""
+    return A.name if power == 1 else f"{A.name}^{power}"
+
+
+def of_key(key: str) -> tuple[str, int]:
+    """Return the operator's name and the power of a product_key."""
+    name, _, power = key.partition("^")
+    return name, int(power or 1)
+
+
+def cached_product(A: SpMM, H: AnyRows, power: int = 1) -> DenseRows | SparseRows | None:
+    """Return the cached A^power H where H is the fixed input of A, else None."""
+    return None if A.fixed_input is None else A.fixed_input.product(A, H, power)
+
+
+def is_released(H: AnyRows) -> bool:
+    """Return whether H is an X whose memory was freed: one stored NaN, whatever its shape."""
+    if not torch.is_tensor(H) or any(H.stride()) or H.untyped_storage().nbytes() != H.element_size():
+        return False
+    return H.ndim > 0 and bool(H.as_strided((), ()).isnan())
+
+
+def check_is_held(H: AnyRows) -> None:
+    """Raise UsageError where H is an X that was released, or a sparse tensor of torch."""
+    if torch.is_tensor(H) and H.layout != torch.strided:
+        raise UsageError(f"H is a tensor of layout {H.layout}; expected dense rows: H.to_dense()")
+    if is_released(H):
+        raise UsageError(
+            "X was released after A X was cached, but is used again: distribute the graph again, "
+            "or do not call Trainer.release_input"
+        )

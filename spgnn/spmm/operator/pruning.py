@@ -19,8 +19,8 @@ from ..edges.edge_table import restricted_attributes
 from ..exchange.index_map import IndexMap
 from ..exchange.stages import Blocks
 from .dist_spmm import DistSpMM, make_operator
+from .facts import FixedInput, check_is_held
 from .features import AnyRows
-from .fixed_input import FixedInput, check_is_held
 from .view import LayerView
 
 

@@ -26,9 +26,8 @@ from ..edges.maximum import Maximum
 from ..exchange.cached_ghosts import cached_ghosts, reads_fixed_input, times_fixed_input
 from ..exchange.column_rows import ColumnRows, Linear, tensor_of
 from ..kernels.buffers import sum_dtype
-from .facts import computed
+from .facts import cached_product, check_is_held, computed, fixed_rows
 from .features import AnyRows, DenseRows, check_factors
-from .fixed_input import cached_product, check_is_held, fixed_rows
 from .place import Place
 
 if TYPE_CHECKING:

@@ -27,7 +27,8 @@ LIMITS = {
     # spgnn.train is the public exception: its keywords, and the lines of its docstring, are the reference of users.
     "parameters": 8,
     # self.x = of a class and its bases in spgnn, and fields of a dataclass that is not frozen: what can change at any
-    # time is remembered while reading. Fields of a frozen record are not: they are named once, and never change.
+    # time is remembered while reading. Fields of a frozen record are not: they are named once, and never change. Nor are
+    # the weights of a layer, self.x = self.weight(...): they are the letters of its equation.
     "attributes": 10,
     # Lines from def to the end: a function is seen on one screen.
     "lines": 60,
@@ -104,7 +105,23 @@ def class_facts(file: str, node: ast.ClassDef, imports: set[str]) -> ClassFacts:
         if isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store):
             if isinstance(inner.value, ast.Name) and inner.value.id == "self":
                 facts.attributes.add(inner.attr)
+    facts.attributes -= weights_of(node)
     return facts
+
+
+def weights_of(node: ast.ClassDef) -> set[str]:
+    """Return the attributes of a layer that `self.weight` makes."""
+    found = set()
+    for assign in (inner for inner in ast.walk(node) if isinstance(inner, ast.Assign)):
+        (target, *_), value = assign.targets, assign.value
+        targets = target.elts if isinstance(target, ast.Tuple) else [target]
+        values = (
+            value.elts if isinstance(value, ast.Tuple) and len(value.elts) == len(targets) else [value] * len(targets)
+        )
+        found |= {
+            t.attr for t, v in zip(targets, values) if isinstance(t, ast.Attribute) and "self.weight(" in ast.unparse(v)
+        }
+    return found
 
 
 def with_bases(facts: ClassFacts, classes: dict[str, list[ClassFacts]], seen: tuple = ()) -> tuple[set, set]:

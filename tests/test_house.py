@@ -159,9 +159,10 @@ def test_measures_see_inherited_methods_and_attributes_and_all_parameters():
     more = "class B(A):\n" + "".join(f"    def g{i}(self): ...\n" for i in range(11))
     wide = "    def wide(self, a, b, /, c, d, *rest, e, f, g, **h): ...\n    def __len__(self): ...\n"
     record = "@dataclass\nclass R:\n    a: int\n    b: int\n@dataclass(frozen=True)\nclass F:\n    a: int\n"
-    found = measures.measure({"a.py": base, "b.py": "from .a import A\n" + more + wide, "c.py": more + record})
-    assert found["methods"] == {"A": 10, "B": 22, "R": 0, "F": 0}
-    assert found["attributes"] == {"A": 10, "B": 10, "R": 2, "F": 0}
+    layer = "class L:\n    def f(self, h):\n        self.h, self.W = h, self.weight(h)\n        self.V, self.U = (self.weight(h) for _ in 'VU')\n"
+    found = measures.measure({"a.py": base + layer, "b.py": "from .a import A\n" + more + wide, "c.py": more + record})
+    assert found["methods"] == {"A": 10, "B": 22, "R": 0, "F": 0, "L": 1}
+    assert found["attributes"] == {"A": 10, "B": 10, "R": 2, "F": 0, "L": 1}
     assert found["parameters"]["B.wide"] == 9
     assert found["lines"]["A.f0"] == 2
     assert found["same name"]["B"] == 2

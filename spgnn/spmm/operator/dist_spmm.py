@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,6 +18,7 @@ import torch
 from ...config.names import SENDS_SUMS, Norm
 from ...cost.pairs import IN_FLIGHT
 from ...cost.schedule import keeps_sparse
+from ...graph import BadWeight
 from ...partition.cover import Covers
 from ..exchange.context import Layout
 from ..exchange.exchange_plan import ExchangePlan
@@ -33,8 +34,13 @@ from .place import OUTSIDE, Place
 from .protocol import Operator
 from .timing import GHOST, OWN, spmm_flops
 
-if TYPE_CHECKING:
-    from .norms import Norms
+
+class OtherNorms(Protocol):
+    """Makes the other normalisations of a graph; see norms.Norms."""
+
+    bad_weight: BadWeight | None
+
+    def get(self, how: Norm) -> DistSpMM: ...
 
 
 class DistSpMM(Operator):
@@ -56,7 +62,7 @@ class DistSpMM(Operator):
         # Held for pruning and set-up, in the arrays of the products where these are the same.
         A_og = blocks.A_og.astype(self.A_oo.numpy_dtype, copy=False)
         self.blocks = replace(blocks, A_oo=self.A_oo.to_scipy(), A_og=A_og)
-        self.norms: Norms | None = None
+        self.norms: OtherNorms | None = None
         self.node_n = np.ascontiguousarray(blocks.index.own_n, dtype=np.int64)
         (self.n, self.m), self.g = self.A_oo.shape, self.blocks.A_og.shape[1]
         self.nnz = self.A_oo.nnz + self.blocks.A_og.nnz

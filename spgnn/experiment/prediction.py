@@ -17,7 +17,7 @@ from ..dist import Communicator
 from ..dist.consistency import digest
 from ..distgraph import DistGraph, Parts
 from ..distgraph.distribute import make_dgraph
-from ..errors import CheckpointError, UsageError, together
+from ..errors import CheckpointError, GraphError, UsageError, together
 from ..layers import Stack
 from ..layers.registry import ModelSpec
 from ..partition import load_partition
@@ -191,6 +191,8 @@ def compute_rows(
     if is_embedded:
         if not isinstance(model, Stack) or len(model.layers) == 1:
             raise UsageError("embeddings are the input of the last layer of a Stack of two layers or more")
+        if dgraph.X is None:
+            raise GraphError(f"{dgraph.name} has no features, of which embeddings are made")
         H_nF = model.embed(dgraph.A, dgraph.X)
         embeddings_NF = dgraph.collect(H_nF.to(sum_dtype(H_nF.dtype)).cpu().numpy())
     Z_nC = model(dgraph.A, dgraph.X)

@@ -127,5 +127,7 @@ class OwnRowsReader:
 def _first_rows(A: LocalCSR, n: int) -> LocalCSR:
     """Return the first n rows of A over the same arrays."""
     end = int(A.indptr[n])
-    weights = None if A.weights is None else A.weights[:end]
+    weights = A.weights
+    assert weights is None or isinstance(weights, np.ndarray)  # on the CPU
+    weights = None if weights is None else weights[:end]
     return LocalCSR.trusted((n, A.shape[1]), A.indptr[: n + 1], A.indices[:end], weights, A.dtype, A.threads)

@@ -54,6 +54,7 @@ class Optimizer:
         if self.rule == "sgd":
             for parameters, decay in self.groups:
                 for p in parameters:
+                    assert p.grad is not None
                     p.sub_(p.grad + decay * p if decay else p.grad, alpha=self.lr)
             return
         for (parameters, decay), (means, squares, steps) in zip(self.groups, self._state):
@@ -61,12 +62,13 @@ class Optimizer:
                 for p in parameters:
                     p.mul_(1 - self.lr * decay)
                 decay = 0.0
-            options = dict(
-                amsgrad=False, beta1=0.9, beta2=0.999, lr=self.lr, weight_decay=decay, eps=1e-8, maximize=False
-            )
             on_device = all(p.is_cuda for p in parameters)  # then a launch for all weights, not one for each
-            options |= dict(foreach=on_device, capturable=on_device)
-            adam(parameters, [p.grad for p in parameters], means, squares, [], steps, **options)
+            weights: list[torch.Tensor] = [*parameters]
+            adam(
+                weights, [p.grad for p in weights if p.grad is not None], means, squares, [], steps,
+                foreach=on_device, capturable=on_device, amsgrad=False, beta1=0.9, beta2=0.999, lr=self.lr,
+                weight_decay=decay, eps=1e-8, maximize=False,
+            )  # fmt: skip
 
     def zero_grad(self) -> None:
         """Forget all gradients."""
@@ -144,6 +146,7 @@ class ProximalOptimizer(Optimizer):
         """Add the gradient of the proximal term, and move all weights."""
         for (parameters, _), general in zip(self.groups, self._general):
             for p, p_G in zip(parameters, general):
+                assert p.grad is not None
                 p.grad.add_(p - p_G, alpha=2 * self.proximal)
         super().step()
 

@@ -168,6 +168,7 @@ class Trainer:
     def _score(self, Z_nC: torch.Tensor | None, report: Callable | None) -> None:
         """Score the last record by these logits, or by an evaluation, and keep the weights if they are the best."""
         record, scorer = self._unscored, self.steps.scorer
+        assert record is not None
         with _naming_epoch(record["epoch"], self.steps.optimizer.lr):
             is_ranked = self.history.metric in RANKED
             if Z_nC is None and (self.monitor.targets is not None or is_ranked):

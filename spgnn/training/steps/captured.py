@@ -55,6 +55,8 @@ class CapturedStep(WrappedStep):
     Raises: UsageError for several ranks, and on the CPU.
     """
 
+    inner: FullStep
+
     def __init__(self, step: FullStep, capture: Callable | None = None):
         check_ranks(step.comm.size)
         if capture is None:

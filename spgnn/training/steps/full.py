@@ -76,6 +76,7 @@ class FullStep(Step):
 
     def update(self, first: int, last: int) -> float:
         """Move the weights by the logits of `forward`, of the epoch first = last; return the global loss."""
+        assert self._Z_nC is not None  # forward comes first
         loss = self.loss(self._Z_nC, overwrite=True)
         self._Z_nC = None  # so that backward frees its memory
         if self.dgraph.A.device.type != "cpu":
@@ -115,7 +116,7 @@ class FullStep(Step):
         """Return the gradient of the loss of all ranks at the weights as they are, as an epoch computes it."""
         check_trained(self.model, self.optimizer)
         backward(self, self.loss(self.outputs(epoch), overwrite=True))
-        return [p.grad for p in self.model.parameters() if p.requires_grad]
+        return [p.grad for p in self.model.parameters() if p.requires_grad and p.grad is not None]
 
     def move(self, loss: torch.Tensor) -> None:
         """Move the weights along the gradient of the sum of all ranks' losses, terms on the weights included.

@@ -27,7 +27,7 @@ from ...samplers import (
     options_of,
     presample,
 )
-from ...spmm.kernels.buffers import BufferPool, sum_dtype
+from ...spmm.kernels.buffers import Pool, sum_dtype
 from ...spmm.operator.feature_rows import FeatureRows
 
 
@@ -48,7 +48,7 @@ class NodeRows:
         """Return original ids of nodes of the graph that subgraphs are drawn from."""
         return node_m if self.node_N is None else self.node_N[node_m]
 
-    def features(self, node_m: np.ndarray, pool: BufferPool):
+    def features(self, node_m: np.ndarray, pool: Pool):
         """Return the features of nodes, (m, F), as a layer reads them, in memory of a pool."""
         A, ids_m = self.dgraph.A, self.original(node_m)
         with A.ops.span("features"):

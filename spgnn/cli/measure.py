@@ -113,7 +113,7 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
     left_out |= set() if config.hosts else {"rows_between_hosts"}
     left_out |= set() if planned.widths else {"bytes_per_epoch"}
     _write(lines, {name: text for name, text in COLUMNS.items() if name not in left_out}, OMIT)
-    if len(lines) == 1 and planned.widths:
+    if len(lines) == 1 and planned.widths and report is not None:
         write("\n" + "\n".join(layer_table(report.layers)))
 
 
@@ -145,7 +145,7 @@ def _check_hosts(hosts: int, ranks: int) -> None:
         raise UsageError(f"--hosts {hosts}; expected a divisor of the {ranks} ranks: each host has as many")
 
 
-def _predicted(planned: Planned, way: Way, machine: Machine) -> tuple[VolumeReport, dict]:
+def _predicted(planned: Planned[MeasureConfig], way: Way, machine: Machine) -> tuple[VolumeReport, dict]:
     """Return what an epoch sends, and with --simulate what it takes on a machine."""
     config, (part, _, c) = planned.config, way
     _check_hosts(config.hosts, part.k * c)
@@ -161,8 +161,8 @@ def _predicted(planned: Planned, way: Way, machine: Machine) -> tuple[VolumeRepo
 def _label_entropy(graph: Graph, part: Partition) -> dict:
     from ..partition.entropies import label_entropies
 
-    has_classes = graph.y is not None and not graph.is_regression
-    return {"label_entropy": label_entropies(graph.y, part.owner_N, part.k)[1] if has_classes else None}
+    labels = None if graph.is_regression else graph.y
+    return {"label_entropy": None if labels is None else label_entropies(labels, part.owner_N, part.k)[1]}
 
 
 def _readable(line: dict) -> dict:

@@ -15,6 +15,7 @@ from .planned import Planned
 
 if TYPE_CHECKING:
     from ..analysis.plan import Prediction
+    from ..analysis.training_memory import RankMemory
     from ..cost.machines import Machine
 
 COLUMNS = {
@@ -148,8 +149,8 @@ def _refusal(line: Prediction, machine: Machine) -> str:
     """Return why not even the smallest of the lines fits: needed, available, the largest part, and what would fit."""
     from ..analysis.plan import ranks_that_fit
 
-    if not line.fits_device:
-        return _device_refusal(line)
+    if line.device is not None and not line.fits_device:
+        return _device_refusal(line, line.device)
     memory, here = line.memory, min(line.ranks, machine.ranks_per_host)
     parts = sorted(memory.parts.items(), key=lambda part: -part[1])
     sums = " + ".join(f"{bytes_text(size)} {name}" for name, size in parts if size >= 0.005 * memory.training)
@@ -174,13 +175,13 @@ def _needed(line: Prediction) -> int:
     return line.host_bytes if line.device is None else line.device.training
 
 
-def _device_refusal(line: Prediction) -> str:
+def _device_refusal(line: Prediction, device: RankMemory) -> str:
     parts = line.ranks // line.report.replication
     text = (
         f"no run fits: rank {line.device_rank} of the smallest ({line.report.method}, {line.report.scheme}, c = {line.report.replication}) needs "
-        f"{line.device.arithmetic()} of a device with {bytes_text(line.device_bytes)}"
+        f"{device.arithmetic()} of a device with {bytes_text(line.device_bytes)}"
     )
-    enough = line.device.ranks_that_fit(parts, lambda _, a_part: a_part <= line.device_bytes)
+    enough = device.ranks_that_fit(parts, lambda _, a_part: a_part <= line.device_bytes)
     if enough is None:
         return f"{text}; more parts do not help: take devices with more memory, or --dtype bfloat16"
     return f"{text}; {enough} parts, each on a device of its own, would fit"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ..config import MeasureConfig, PlanConfig, input_files
 from ..config.names import SCHEMES
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
     Way = tuple[Partition, str, int]  # parts, scheme and replication of a training
 
+Config = TypeVar("Config", MeasureConfig, PlanConfig)
 
-class Planned:
+
+class Planned(Generic[Config]):
     """The training that the options describe, on a graph that is read once.
 
     Args: default_widths  of a graph without features or labels; (): rows alone are predicted; None: it is refused.
@@ -34,7 +36,7 @@ class Planned:
     training  what is predicted of it.
     """
 
-    def __init__(self, graph: str, config: MeasureConfig | PlanConfig, default_widths: tuple[int, ...] | None = None):
+    def __init__(self, graph: str, config: Config, default_widths: tuple[int, ...] | None = None):
         from ..analysis.planned import PlannedGraph, PlannedTraining
         from ..layers.registry import check_options
         from ..partition.folder.store import is_partition

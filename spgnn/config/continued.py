@@ -11,7 +11,7 @@ from typing import Any
 
 from ..atomic import read_regular
 from ..errors import CheckpointError, UsageError
-from .commands import TrainConfig
+from .commands import MeasureConfig, PlanConfig, TrainConfig
 from .fields import build, read_toml, toml_values
 from .names import LONG_EDGES
 
@@ -34,7 +34,7 @@ def split_file(which: str) -> str:
     return which if "." in which or "/" in which else ""
 
 
-def input_files(config: TrainConfig) -> dict[str, str]:
+def input_files(config: TrainConfig | MeasureConfig | PlanConfig) -> dict[str, str]:
     """Return the files beside GRAPH that options name: option -> path, or ""."""
     return {"features": config.features, "labels": config.labels, "split": split_file(config.split)}
 

@@ -17,7 +17,7 @@ import pytest
 
 from spgnn.errors import PartitionError, ResourceError
 from spgnn.partition import PartitionFolder, load_partition, part_to_folder
-from spgnn.partition.folder.pipeline import npy, work
+from spgnn.partition.folder.pipeline import work
 from spgnn.partition.folder.pipeline.work import WorkFolder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,7 +53,7 @@ def test_stopped_after_any_stage_or_any_write_it_goes_on_to_the_same_files(edges
     expected = files_of(edges / "whole")
     stops = {
         "after a stage": (work, "_write"),
-        "at a write": (npy.NpyFile, "finish"),
+        "at a write": (work.NpyFile, "finish"),
         "before a rename": (Path, "rename"),
     }
     for where, (owner, name) in stops.items():
@@ -171,14 +171,14 @@ def test_a_disk_too_small_is_seen_before_it_is_full(edges, monkeypatch):
 
 
 def test_a_full_disk_leaves_nothing(edges, monkeypatch):
-    finish, left = npy.NpyFile.finish, iter(range(9))
+    finish, left = work.NpyFile.finish, iter(range(9))
 
     def full(self):
         if next(left, None) is None:
             raise OSError(errno.ENOSPC, "No space left on device")
         return finish(self)
 
-    monkeypatch.setattr(npy.NpyFile, "finish", full)
+    monkeypatch.setattr(work.NpyFile, "finish", full)
     with pytest.raises(ResourceError, match="No space left on device; the files written so far were removed"):
         run(edges)
     assert not list(edges.glob("*parts*"))

@@ -40,11 +40,7 @@ def from_scipy(A: sp.sparray | sp.spmatrix, duplicates: Duplicates = "auto", **f
         raise GraphError(f"the adjacency has shape {A.shape}; expected as many rows as columns")
     if A.dtype.kind not in "biuf":
         raise GraphError(f"the adjacency holds {A.dtype}; expected real numbers")
-    if A.format in ("csr", "csc", "bsr"):
-        try:
-            A.check_format(full_check=True)  # scipy itself converts and multiplies without it
-        except ValueError as error:
-            raise GraphError(f"the adjacency is damaged: {error}") from None
+    _check_indices(A)  # SciPy itself converts and multiplies without a check
     if A.format == "csr" and A.has_canonical_format:
         A = sp.csr_array((as_weights(A.data), A.indices, A.indptr), shape=A.shape)
         return Graph(A, meta={"duplicates": 0} | fields.pop("meta", {}), **fields)
@@ -254,6 +250,23 @@ def split_of_masks(masks: dict[str, np.ndarray]) -> np.ndarray | None:
             raise GraphError(f"node {int(np.argwhere(taken)[0][0])} is in {name} and in another mask; expected one")
         split[mask] = MASKS[name]
     return split
+
+
+def _check_indices(A: sp.sparray | sp.spmatrix) -> None:
+    if A.format in ("csr", "csc", "bsr"):
+        indptr, ids, n = A.indptr, A.indices, A.shape[0]
+        if len(indptr) < 1 or indptr[0] != 0 or indptr[-1] != len(ids) or np.any(indptr[1:] < indptr[:-1]):
+            raise GraphError(f"the adjacency's indptr must rise from 0 to {len(ids)}, got {indptr[0]} to {indptr[-1]}")
+        _check_range(ids, n // A.blocksize[1] if A.format == "bsr" else n)
+    elif A.format == "coo":
+        _check_range(A.row, A.shape[0])
+        _check_range(A.col, A.shape[1])
+
+
+def _check_range(ids: np.ndarray, n: int) -> None:
+    bad = (ids < 0) | (ids >= n)
+    if bad.any():
+        raise GraphError(f"entry {int(np.argmax(bad))} of A has index {ids[np.argmax(bad)]}; expected 0 to {n - 1}")
 
 
 def _features(X: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ constexpr size_t kKept = size_t(1) << 22;  // nonzeros that the scratch of a thr
 
 constexpr size_t kLanes = 16;  // what a vector may write beyond the hits
 
-// The nonzeros found so far, with room for those of the next row. Places are first places in the row, then in A;
+// The nonzeros found so far, with room for the next row. Places are first places in the row, then in A;
 // columns are first nodes, then local ids.
 struct Found {
     std::vector<int32_t> offsets, ids;

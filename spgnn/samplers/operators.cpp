@@ -45,7 +45,7 @@ static nb::object with_loops(const Array<int64_t>& indptr, const Array<int32_t>&
     return nb::make_tuple(array_of(ends), out_indices, out_from);
 }
 
-// The order of the transpose of a symmetric pattern in one pass, whose rows and columns are those of the pattern.
+// The order of the transpose of a symmetric pattern in one pass, with the rows and columns of the pattern.
 // False where an entry has no counterpart: the pattern is not symmetric.
 // Source: GraphSAINT (Zeng et al. 2021), Algorithm 6.
 static bool symmetric_order(const int64_t* p, const int32_t* j, int64_t n, int64_t* order) {
@@ -65,7 +65,7 @@ static bool is_symmetric(const Array<int64_t>& indptr, const Array<int32_t>& ind
 }
 
 // The transpose of a pattern (n, m): (indptr, indices, order_e), order_e the place of each nonzero in the pattern;
-// indptr and indices may be those of the pattern. may_be_symmetric tries that first.
+// indptr and indices may be the pattern's. may_be_symmetric tries that first.
 static nb::tuple transpose(const Array<int64_t>& indptr, const Array<int32_t>& indices, int64_t m,
                            bool may_be_symmetric) {
     const int64_t n = indptr.size() - 1, e = indices.size(), *p = indptr.data();

@@ -20,7 +20,7 @@ CHOICE, SHUFFLE = 8, 9  # streams of a seed: which nodes a mini-epoch has, and t
 class Targets:
     """Batches of an epoch's training nodes in a random order; each node once per epoch.
 
-    With class_balance = f > 0 an epoch, a mini-epoch of the paper, has ceil(f T) of the T training nodes, drawn without
+    With class_balance = f > 0, an epoch, a mini-epoch of the paper, has ceil(f T) of the T training nodes, drawn without
     replacement in proportion to ||A_hat(:, v)||^2 / CF(class of v): A_hat is the gcn operator, CF the number of
     training nodes of a class. Weighted drawing without replacement: the smallest exponential keys -ln(u_v) / w_v.
 

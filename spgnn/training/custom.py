@@ -20,7 +20,7 @@ MONITORS = ("val", "val_loss")
 
 @dataclass(frozen=True, slots=True)
 class Custom:
-    """Optimizer, loss and the score that decides, see `spgnn.train`; the defaults are those of the command line.
+    """Optimizer, loss and the score that decides, see `spgnn.train`; with the defaults of the command line.
 
     optimizer      (weights) -> torch.optim.Optimizer; None: the one that the options name.
     schedule       (optimizer) -> scheduler of torch; None: a constant rate.

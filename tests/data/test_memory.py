@@ -196,11 +196,11 @@ def test_weights_keep_their_value_in_the_narrowest_float(tmp_path, dtype, values
 def test_scipy_with_bad_indices_is_refused_before_scipy_uses_it():
     A = sp.csr_array((np.ones(2), np.array([0, 1]), np.array([0, 1, 2])), shape=(2, 2))
     A.indices[1] = 10**6
-    with pytest.raises(GraphError, match="damaged: ind"):
+    with pytest.raises(GraphError, match="index 1000000; expected 0 to 1"):
         from_scipy(A)
     A.indices[1] = 1
     A.indptr[1] = 5
-    with pytest.raises(GraphError, match="damaged: ind"):
+    with pytest.raises(GraphError, match="indptr must rise"):
         from_scipy(A)
     with pytest.raises(GraphError, match="as many rows as columns"):
         from_scipy(sp.csr_array((2, 3)))

@@ -84,7 +84,7 @@ class OnRanks(TorchFunctionMode):
         return T
 
     def at_owners(self, T: torch.Tensor, dim: int) -> torch.Tensor:
-        """Return T with rows of ghost columns added to those of their owners (m instead of t). Collective."""
+        """Return T with rows of ghost columns added to their owners' rows (m instead of t). Collective."""
         if self.is_alone:
             return T
         return self._by_rows(T, dim, lambda T_tF: ToOwners.apply(self.A, T_tF))

@@ -1,5 +1,5 @@
 // SPRING: streaming clustering, merging by the richest neighbour, largest clusters first to the least loaded part.
-// Source: SDT-GNN, Algorithm 1; Hollocou et al. 2017. Line numbers are those of the algorithm.
+// Source: SDT-GNN, Algorithm 1; Hollocou et al. 2017. Line numbers are the algorithm's.
 #pragma once
 
 #include <array>

@@ -311,7 +311,7 @@ def mixed_precision(A: SpMM):
 def on_this_thread(A: SpMM):
     """Return the context in which backward runs on the thread that calls it, for graphs on a device too.
 
-    Torch has one thread a device for that. Ranks that are threads of one process and share a device would wait
+    Torch has one thread per device for that. Ranks that are threads of one process and share a device would wait
     in it for each other, and MPI would be called from the side.
     """
     return nullcontext() if A.device.type == "cpu" else torch.autograd.set_multithreading_enabled(False)

@@ -1,7 +1,7 @@
 """Attention on the pattern of A, without a number for each edge: Z_i = sum_j alpha_ij x_j, alpha a softmax over a row.
 
 Forward stores L_i = ln sum_j exp(e_ij) of each head; backward computes alpha_ij = exp(e_ij - L_i) again. Own columns are
-gone through while ghost rows travel; the softmax goes on with ghost columns. In 1.5D a process row merges its partial
+gone through while ghost rows travel; the softmax continues with ghost columns. In 1.5D a process row merges its partial
 softmaxes. Shapes: n rows out, m own rows in, c columns of a block, K heads of width D; heads are innermost.
 Source: Velickovic et al. 2018, eqs. (1) to (4); Brody et al. 2022, eq. (7); log-sum-exp merge: Rabe & Staats 2021.
 """

@@ -125,7 +125,7 @@ def is_multiplied(A: AtLayer, block) -> bool:
 
 
 def over_rows(A: AtLayer, H_mF, ghosts_gF: torch.Tensor | SparseRows | None) -> Iterator:
-    """Yield (block, rows) for own and ghost columns, with ghost rows that are at hand or are fetched. Collective."""
+    """Yield (block, rows) for own and ghost columns, with ghost rows that are cached or fetched. Collective."""
     if ghosts_gF is None:
         yield from A.over_columns(H_mF)
     else:

@@ -288,7 +288,7 @@ void edge_matrices(int op, const Array<int64_t>& indptr, const AnyArray& indices
     const int64_t width = op > 0 ? out.shape(1) : exactly<T>(X).shape(1);
     require(K > 0 && width % K == 0, "columns must be a multiple of the heads");
     require(op == 2 ? has_shape(out, A.n, width) : has_shape(out, A.nnz, K), "out: one row per nonzero, or of A");
-    require(!X.is_none() || width == K, "products with ones have a column a head");
+    require(!X.is_none() || width == K, "products with ones have one column per head");
     require(op != 1 || !(U.is_none() && X.is_none() && values.is_none()), "a sum has a term");
     require(op != 0 || !(U.is_none() || X.is_none()), "inner products are of U and X");
     require(op != 2 || !values.is_none(), "a weighted sum has values");

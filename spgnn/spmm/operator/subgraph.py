@@ -86,7 +86,7 @@ def _refuse_attributes(label: str) -> None:
 class SubgraphSpMM(Operator):
     """A block in one normalisation, with the primitives of SpMM.
 
-    Args: how  the normalisation; None: that of layers that name none.
+    Args: how  the normalisation; None: the default of layers.
     """
 
     def __init__(self, block: Block, how: Norm | None = None):

@@ -174,7 +174,7 @@ class LayerView(Facts):
     def way(self, H: AnyRows, f_out: int, f_in: int | None = None, power: int = 1) -> Way:
         """Return how a chain A^power H W is made, and why: the one place where that is decided. Collective at first.
 
-        Args: f_in  width of what travels where A H comes first, f_out otherwise; None: that of H.
+        Args: f_in  width of what travels where A H comes first, f_out otherwise; None: the width of H.
         """
         is_cached, rows = self.is_cached(H, power), fixed_rows(self, H)
         reads_ghosts = not is_cached and reads_fixed_input(self, H)
@@ -197,7 +197,7 @@ class LayerView(Facts):
         """Return relu(H W + b) for attend, attend2 and maximum.
 
         Own rows; or ColumnRows, of own and ghost columns, where H is narrower than H W and travels, or where its ghost
-        rows are cached: those of the fixed X, under dropout too, so that nothing is sent.
+        rows are cached: rows of the fixed X, under dropout too, so that nothing is sent.
         """
         check_factors(H, W_FC)
         check_bias("linear", W_FC, bias_C)

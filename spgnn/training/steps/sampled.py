@@ -162,7 +162,7 @@ class SampledStep(Step):
         return own
 
     def backward(self, subgraph: Subgraph, share: float) -> float:
-        """Add the gradient of share x the loss of a subgraph to those of the weights, and return that loss.
+        """Add share times the gradient of the loss of a subgraph to the weights' gradients, and return that loss.
 
         Raises: NumericalError where it is not finite.
         """

@@ -141,7 +141,7 @@ class Bucket {
         }
     }
 
-    // Sort each row and drop its duplicates; lengths and columns are those of the rows from here on.
+    // Sort each row and drop its duplicates; from here on lengths and columns describe the rows.
     void finish() {
         int64_t start = 0, kept = 0;
         for (size_t i = 0; i < lengths.size(); ++i) {

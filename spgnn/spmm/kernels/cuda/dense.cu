@@ -135,7 +135,7 @@ __device__ inline T over_warp_sum(T x) {
     return x;
 }
 
-// Softmax cross-entropy of the rows with y >= 0, a warp a row (blockDim.x = 32, blockDim.y = 8):
+// Softmax cross-entropy of the rows with y >= 0, one warp per row (blockDim.x = 32, blockDim.y = 8):
 // losses[block] = the sum of -log softmax(Z)[y] of its rows; G = scale (softmax(Z) - onehot(y)), zero in the
 // other rows. A label beyond the columns makes the loss NaN. G may be Z: a lane reads the columns that it writes.
 template <class T>

@@ -120,7 +120,7 @@ def launches(plan: RowPlan, tile: Tiling, n_items: int) -> list[tuple[int, int, 
 
 
 def row_block(C: int) -> tuple[int, int]:
-    """Return (lanes a row, rows) of a block of THREADS for passes over rows of C entries."""
+    """Return (lanes per row, rows) of a block of THREADS for passes over rows of C entries."""
     lanes = min(WARP, 1 << max(C - 1, 0).bit_length())
     return lanes, THREADS // lanes
 

@@ -28,7 +28,7 @@ struct Heads {
     }
 };
 
-// The number of heads that loops are made for where KT is asked for: few for double and for SSE2, which hardly any
+// The number of heads that loops are compiled for: few for double and for SSE2, which hardly any
 // machine is limited to.
 static constexpr int heads_here(int KT, int bytes) {
     return (SPGNN_BYTES > 16 && bytes == 4) || KT == 1 || KT == 8 ? KT : 0;

@@ -192,6 +192,17 @@ def test_a_training_sends_what_is_predicted_and_has_the_losses_of_one_rank(comm,
 
 @parallel([1, 3])
 @pytest.mark.parametrize("name", MODELS)
+def test_in_bfloat16_they_train_near_to_float32(comm, name):
+    losses = []
+    for dtype in ("float32", "bfloat16"):
+        dgraph = distribute(GRAPH, comm, method="random", operator="none", dtype=dtype)
+        history = Trainer(MODELS[name](), dgraph, TrainConfig(epochs=4)).fit()
+        losses.append([record["loss"] for record in history.records])
+    assert losses[1] == pytest.approx(losses[0], rel=0.03) and losses[1] != losses[0]
+
+
+@parallel([1, 3])
+@pytest.mark.parametrize("name", MODELS)
 def test_three_snapshots_at_once_are_three_runs(comm, name):
     model = made(name)
     A = distribute(GRAPH, comm, method="random", operator="none", dtype="float64", keep=False).A

@@ -9,7 +9,7 @@ edge.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -65,9 +65,9 @@ class UpdateEdges(torch.autograd.Function):
         T, ctx.A, (f, g) = sum_dtype(A.dtype), A, modules
         H_nF, E_EF = H_nF.detach().to(T).contiguous(), E_EF.detach().to(T).contiguous()
         made_EF, V = A.pool.empty(*E_EF.shape, dtype=T), []
-        W_i, W_j, W_e = W.split([H_nF.shape[1], H_nF.shape[1], E_EF.shape[1]])
-        U_nC = torch.addmm(b_C, H_nF, W_i)
-        for block, V_cC in A.over_columns((H_nF @ W_j).to(A.dtype)):
+        U_nC, V_nC = products_of_nodes(A, H_nF, W, b_C)
+        W_e = W[2 * H_nF.shape[1] :]
+        for block, V_cC in A.over_columns(V_nC):
             V.append(V_cC.to(T))
             with one_by_one(A):
                 for at in edge_chunks(A, block, W.shape[1]):
@@ -98,7 +98,8 @@ class UpdateEdges(torch.autograd.Function):
                 dS_nF[at] = d[:, F:]
         del G_nF
         W_i, W_j, W_e = W.split([F, F, E_EF.shape[1]])
-        U_nC, V = torch.addmm(b_C, H_nF, W_i), [H_nF @ W_j, *ghosts]
+        U_nC, V_nC = products_of_nodes(A, H_nF, W, b_C)
+        V = [V_nC.to(H_nF.dtype), *ghosts]
         dE_EF = G_EF if is_ours else A.pool.empty(*E_EF.shape, dtype=E_EF.dtype)
         dZ_EC, dW = A.pool.empty(len(E_EF), C, dtype=E_EF.dtype), torch.zeros_like(W)
         with one_by_one(A):
@@ -110,13 +111,22 @@ class UpdateEdges(torch.autograd.Function):
                     dZ_EC[at] = dZ = pull_back(ctx.f, Z, d, made)
                     dW[2 * F :].addmm_(E_EF[at].t(), dZ)
                     torch.addmm(d, dZ, W_e.t(), out=dE_EF[at])
-        del U_nC, V, dS_nF
-        dU_nC, dV_nC = weighted(A, dZ_EC), to_columns(A, dZ_EC, None, False)
+        del U_nC, V, V_nC, dS_nF
+        dU_nC, dV_nC = weighted(A, dZ_EC), to_columns(A, dZ_EC, None, False).to(H_nF.dtype)
         del dZ_EC
         torch.mm(H_nF.t(), dU_nC, out=dW[:F])
         torch.mm(H_nF.t(), dV_nC, out=dW[F : 2 * F])
         dH_nF.addmm_(dU_nC, W_i.t()).addmm_(dV_nC, W_j.t())
         return None, None, own(dH_nF), own(dE_EF), dW, dU_nC.sum(0), *map(made.get, ctx.params)
+
+
+def products_of_nodes(
+    A: AtLayer, H_nF: torch.Tensor, W: torch.Tensor, b_C: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return U = H W_i + b in the type of sums and V = H W_j in the type of A, (n, C): equal in forward and backward."""
+    F = H_nF.shape[1]
+    with without_autocast(A):
+        return torch.addmm(b_C, H_nF, W[:F]), (H_nF @ W[F : 2 * F]).to(A.dtype)
 
 
 def first_product(A: AtLayer, block, at: slice, U_nC, V_cC, E_EF, W_e) -> torch.Tensor:
@@ -165,6 +175,10 @@ def edge_chunks(A: AtLayer, block, columns: int) -> Iterator[slice]:
 def one_by_one(A: AtLayer) -> Iterator[None]:
     """Compute chunks: in the type of sums, and in a dry run without counting memory of the size of all rows."""
     uncounted = getattr(A.pool, "uncounted", nullcontext)
-    autocast = nullcontext() if A.device.type == "meta" else torch.autocast(A.device.type, enabled=False)
-    with uncounted(), autocast:
+    with uncounted(), without_autocast(A):
         yield
+
+
+def without_autocast(A: AtLayer) -> AbstractContextManager:
+    """Return the context in which torch's products have the type of their factors: backward has no autocast."""
+    return nullcontext() if A.device.type == "meta" else torch.autocast(A.device.type, enabled=False)

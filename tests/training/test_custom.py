@@ -23,7 +23,7 @@ from spgnn.training.custom import Custom
 from spgnn.training.trainer import make_trainer
 
 GRAPH = random_graph(n=40, edges=200, weighted=True, use="directed")
-WEIGHTS = [0.5, 3.0, 1.0]
+WEIGHTS = [0.2, 3.0, 1.5]
 
 
 def halved(optimizer):

@@ -50,9 +50,9 @@ def attend_adjoint(A, X, G, record, right, dX, dright, slope, drop, accumulate) 
     """Gradients of X and right."""
     row, column = ends(A)
     K = right.shape[1]
-    left, L, D = record.split(K, 1)
+    left, top, scale, D = record.split(K, 1)
     u, T = left[row] + right[column], right.dtype
-    alpha = torch.exp(torch.where(u > 0, u, slope * u) - L[row])
+    alpha = torch.exp(torch.where(u > 0, u, slope * u) - top[row]) * scale[row]
     mask, G_E = kept(A, K, drop, T), by_head(G.to(T), K)[row]
     dots = (G_E * by_head(X.to(T), K)[column]).sum(1)
     du = alpha * (mask * dots - D[row]) * torch.where(u > 0, torch.ones_like(u), slope)
@@ -68,13 +68,14 @@ def attend2(A, right, left, a, sums: AttentionSums, slope, drop, accumulate) -> 
     _add(sums, A, right.to(T), e, torch.zeros_like(e), drop, accumulate)
 
 
-def attend2_both(A, right, left, a, G, L, D, slope, drop):
+def attend2_both(A, right, left, a, G, record, slope, drop):
     """Return dleft (n, K D), da (K D) and dright (c, K D)."""
     row, column = ends(A)
-    K, T = L.shape[1], a.dtype
+    K, T = record.shape[1] // 3, a.dtype
+    top, scale, D = record.split(K, 1)
     r, l, G_E = right.to(T)[column], left.to(T)[row], by_head(G.to(T), K)[row]
     e, positive = _scores2(r, l, a, slope, K)
-    alpha, mask = torch.exp(e - L[row]), kept(A, K, drop, T)
+    alpha, mask = torch.exp(e - top[row]) * scale[row], kept(A, K, drop, T)
     de = alpha * (mask * (G_E * by_head(r, K)).sum(1) - D[row])
     u = l + r
     slopes = torch.where(u > 0, torch.ones_like(u), slope)
@@ -90,13 +91,6 @@ def sddmm(A, U, V, K: int) -> torch.Tensor:
     """Return <U_i, V_j> for each head and nonzero, (E, K)."""
     row, column = ends(A)
     return (by_head(U, K)[row] * by_head(V, K)[column]).sum(1)
-
-
-def softmax_sums(A, e, top, sum, accumulate) -> None:
-    """Go on with the largest score and the sum of exp(score - largest) of each row."""
-    n, K = top.shape
-    state = AttentionSums(top.new_zeros(n, 0), top, sum)
-    _add(state, A, top.new_zeros(A.shape[1], 0), e, torch.zeros_like(e), None, accumulate)
 
 
 def spmm_heads(A, values, X, out, accumulate, transpose) -> None:

@@ -205,6 +205,11 @@ EXPLAINED: dict[str, str] = {
     "* summary.batch": "was summary.cluster_batch",
     **{f"*-{step}-* records?*?.loss": _OF_TARGETS for step in _SAMPLED},
     "personal-2 records?*?.loss": _OF_TARGETS,
+    **{
+        f"{case} {what}": "last bits of softmax"
+        for case in ("gat-*", "resume-3")
+        for what in ("weights*", "records*.loss")
+    },
 }
 
 

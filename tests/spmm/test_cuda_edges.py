@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 from emulated_cuda import emulated_kernels
+from test_attention_kernels import steps
 
 from spgnn.errors import ShapeError
 from spgnn.spmm.kernels.attention_sums import AttentionSums, EdgeDrop
@@ -89,7 +90,7 @@ def test_attention_and_its_adjoint(kernels, A, rate, K, D, dtype):
         sums = state(n, K, D, T, X.device, plus=True)
         sums.bias_KD, sums.act = bias, 2
         which.attend(A, X, left, right, sums, 0.2, drop, finish=True)
-        record, dleft_n = (torch.full((n, k), torch.nan, dtype=T, device=X.device) for k in (3 * K, K))
+        record, dleft_n = (torch.full((n, k), torch.nan, dtype=T, device=X.device) for k in (4 * K, K))
         dZ, dX = torch.full_like(G, torch.nan), torch.full((c, K * D), torch.nan, dtype=T, device=X.device)
         dbias = which.attend_record(G, left, sums, 0.2, record, dleft_n, dZ)
         dfixed = which.attend_adjoint(A, X, dZ, record, right, fixed, dleft, dX, 0.2, drop)
@@ -109,7 +110,7 @@ def test_attention_v2_and_its_adjoint(kernels, A, K, D, dtype):
     def run(which, right, left, G, a):
         sums = state(n, K, D, T, a.device, plus=False)
         which.attend2(A, right, left, a, sums, 0.2, drop, finish=True)
-        record = torch.full((n, 2 * K), torch.nan, dtype=T, device=a.device)
+        record = torch.full((n, 3 * K), torch.nan, dtype=T, device=a.device)
         which.attend_record(G, None, sums, 0.2, record)
         dleft, dright, da = (torch.full((m, K * D), torch.nan, dtype=T, device=a.device) for m in (n, c, 1))
         which.attend2_rows(A, right, left, a, G, record, dleft, da[0], 0.2, drop)
@@ -118,6 +119,37 @@ def test_attention_v2_and_its_adjoint(kernels, A, K, D, dtype):
         return [*(x for x in sums.tensors() if x is not None), record, dleft, dright, da]
 
     assert_equal(both(kernels, run, right, left, G, a), 20 * TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("A", [pattern(F32), wide()], ids=["rows", "columns"])
+@pytest.mark.parametrize("size", [1e4, 1e8])
+@pytest.mark.parametrize(("K", "D", "dtype"), [(8, 4, F32), (3, 5, F64), (40, 2, F32)])
+def test_weights_of_large_scores_add_up_to_1_and_are_the_same_in_gradients(kernels, A, size, K, D, dtype):
+    (n, c), ends = A.shape, torch.arange(K * D)
+    left, right, rows, columns = (steps(*s, size=size).to(dtype) for s in ((n, K), (c, K), (n, K * D), (c, K * D)))
+    left, rows[:, :K] = left + size, rows[:, :K] + size
+    a, X, G = torch.where((ends < K) | (ends % 2 == 0), 1, -1), random(c, K * D), random(n, K * D)
+
+    def run(which, left, right, rows, columns, a, X, G):
+        make = lambda *shape: torch.full(shape, torch.nan, dtype=dtype, device=X.device)
+        first, ones, second = (state(n, K, D, dtype, X.device, plus) for plus in (True, True, False))
+        which.attend(A, X, left, right, first, 0.5, finish=True)
+        which.attend(A, torch.ones_like(X), left, right, ones, 0.5, finish=True)
+        assert (ones.Z_nKD - (ones.sum_nK[:, :1] > 0).to(dtype)).abs().max() <= 10 * TOLERANCE[
+            dtype
+        ]  # of 1,500 weights
+        record, dX, dleft, da = make(n, 4 * K), make(c, K * D), make(n, K * D), make(K * D)
+        which.attend_record(G, left, first, 0.5, record, make(n, K))
+        which.attend_adjoint(A, X, G, record, right, torch.zeros_like(X[:2]), torch.zeros_like(right), dX, 0.5)
+        which.attend2(A, columns, rows, a, second, 0.5, finish=True)
+        record2, dright = make(n, 3 * K), make(c, K * D)
+        which.attend_record(G, None, second, 0.5, record2)
+        which.attend2_rows(A, columns, rows, a, G, record2, dleft, da, 0.5)
+        which.attend2_columns(A, columns, rows, a, G, record2, dright, 0.5)
+        return [record, dX, record2, second.Z_nKD, dleft, dright]
+
+    given = (left, right, rows, columns, *(x.to(dtype) for x in (a, X, G)))
+    assert_equal(both(kernels, run, *given), 20 * TOLERANCE[dtype])
 
 
 def test_attention_goes_on_over_blocks_of_columns(kernels):
@@ -153,7 +185,7 @@ def test_words_over_edges(kernels, K, D, dtype):
         which.edge_add(A, left, right, added, values)
         which.softmax_sums(A, values, top, total)
         which.softmax_sums(A, more, top, total, accumulate=True)
-        which.row_softmax(A, values, left.abs() + 3, alpha)
+        which.row_softmax(A, values, left.abs() + 3, 1 / total, alpha)
         which.row_dots(A, alpha, more, inner)
         which.row_softmax_adjoint(A, alpha, more, inner, dalpha)
         which.spmm_heads(A, values, V, out), which.spmm_heads(A, more, V, out, accumulate=True)

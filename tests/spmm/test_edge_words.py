@@ -6,10 +6,12 @@ import torch
 from graphs import random_graph
 from worlds import parallel
 
+from spgnn import train
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.errors import ShapeError, UsageError
 from spgnn.graph import graph_from_coo
+from spgnn.layers import GCN, Layer, Stack
 from spgnn.partition import part_graph
 from spgnn.spmm.chains.autograd import mixed_precision
 
@@ -156,6 +158,52 @@ def test_parallel_edges_have_attributes_of_their_own(comm, words):
     assert len(edges.row) == 90 > len(edges.place)
     torch.testing.assert_close(A.edges, torch.from_numpy(MULTI.edge_attr.copy())[edges.own(A)], rtol=0, atol=0)
     compare(comm, A, edges, WORDS[words])
+
+
+class Shares(Layer):
+    """H, where the softmax over a row of values near `size` is that of torch, and adds up to 1."""
+
+    operator, hops = "none", 1
+
+    def __init__(self, f_in, size):
+        super().__init__(f_in, f_in)
+        self.size = size
+
+    def forward(self, A, H):
+        S = (self.size + 3 * A.cols(H.detach())).round()
+        alpha, bound = A.softmax(S), 64 * torch.finfo(S.dtype).eps
+        has_edges = A.sum(torch.ones_like(S)) > 0
+        if H.device.type == "meta":  # what a pruned step needs is found without numbers
+            return A.select(H)
+        torch.testing.assert_close(A.sum(alpha), has_edges.to(S.dtype), rtol=bound, atol=bound)
+        if A.row_sum is None:
+            row = A.edge_index[1]
+            for i in range(A.n):
+                torch.testing.assert_close(alpha[row == i], torch.softmax(S[row == i], 0), rtol=bound, atol=bound)
+        return A.select(H)
+
+
+@parallel([1, 3, 4], mpi=[])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("size", [0, 1e5, 1e8])
+def test_shares_of_large_values_add_up_to_1_in_whole_and_pruned_steps(comm, size, dtype):
+    graph, c = random_graph(n=24, edges=70, use="directed", train_every=6), 2 if comm.size == 4 else 1
+    dgraph = distribute(graph, comm, method="random", dtype=dtype, replication=c)
+    for prune in ("never", "always"):
+        train(Stack(Shares(6, size), GCN(6, 3)), dgraph, epochs=1, prune=prune)
+
+
+@parallel([1, 2, 4], mpi=[])
+def test_attributes_of_8_bits_are_scores(comm):
+    E = np.random.default_rng(1).integers(0, 256, (90, 3)).astype(np.uint8)
+    graph = graph_from_coo(*_ENDS, 16, edge_attr=E).with_edges("directed")
+    dgraph = distribute(
+        graph, comm, method="random", operator="none", dtype="float32", replication=2 if comm.size == 4 else 1
+    )
+    A, edges = dgraph.A, List(graph)
+    expected = edges.softmax(torch.from_numpy(graph.edge_attr.copy()).double())[edges.own(A)]
+    for S in (A.edges, A.edges.to(torch.uint8)):
+        torch.testing.assert_close(A.softmax(S).double(), expected, rtol=1e-6, atol=1e-7)
 
 
 @parallel([1, 2, 4], mpi=[])

@@ -85,6 +85,19 @@ def test_scores_that_are_large_do_not_overflow(comm):
     near(A.attend(of_columns(A, x), left, right), DENSE.attend(x, left, right)[A.node_n])
 
 
+@parallel([1, 3, 4], mpi=[])
+def test_weights_of_scores_of_1e8_are_as_exact_as_those_of_small_ones(comm):
+    """Scores are whole numbers or halves, so that both compute the same ones."""
+    A = operator(comm)
+    x, y, left, right = (random(*shape, seed=s).round() for s, shape in enumerate([(N, K * D)] * 2 + [(D, K)] * 2))
+    x[:, :K], left[0], G = 1e8, 1.0, random(N, K * D, seed=4)
+    G[:, :K] = 0
+    ours = lambda x: A.attend(of_columns(A, x), left, right, slope=0.5)
+    gradients_are_equal(comm, A, ours, lambda x: DENSE.attend(x, left, right, slope=0.5), (x,), G)
+    two = lambda l, r: A.attend2(of_columns(A, l), of_columns(A, r), left, slope=0.5)
+    gradients_are_equal(comm, A, two, lambda l, r: DENSE.attend2(l, r, left, slope=0.5), (x, y), G)
+
+
 @parallel([1, 3, 4], mpi=[4])
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_attention_of_values_of_edges_is_the_fused_one(comm, scheme):

@@ -1,9 +1,10 @@
 """Attention on the pattern of A, without a number for each edge: Z_i = sum_j alpha_ij x_j, alpha a softmax over a row.
 
-Forward stores L_i = ln sum_j exp(e_ij) of each head; backward computes alpha_ij = exp(e_ij - L_i) again. Own columns are
-gone through while ghost rows travel; the softmax continues with ghost columns. In 1.5D a process row merges its partial
-softmaxes. Shapes: n rows out, m own rows in, c columns of a block, K heads of width D; heads are innermost.
-Source: Velickovic et al. 2018, eqs. (1) to (4); Brody et al. 2022, eq. (7); log-sum-exp merge: Rabe & Staats 2021.
+Forward stores top_i, the largest e_ij, and scale_i = 1 / sum_j exp(e_ij - top_i) of each head; backward computes alpha_ij =
+exp(e_ij - top_i) scale_i again. Own columns are gone through while ghost rows travel; the softmax continues with ghost
+columns. In 1.5D a process row merges its partial softmaxes. Shapes: n rows out, m own rows in, c columns of a block, K
+heads of width D; heads are innermost.
+Source: Velickovic et al. 2018, eqs. (1) to (4); Brody et al. 2022, eq. (7); merge of softmaxes: Rabe & Staats 2021.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class Attend(torch.autograd.Function):
             parts.append((X_cKD, t_cK))
         Z_nKD = sums.Z_nKD if A.row_sum is None else merged(A, sums)
         ctx.A, ctx.how, ctx.s_nK, ctx.t, ctx.fixed = A, how, s_nK, [t_cK for _, t_cK in parts], fixed
-        ctx.top_nK, ctx.sums, ctx.bias = sums.top_nK, (sums.sum_nK, sums.plus_nKD, sums.plus_sum_nK), bias_KD
+        ctx.sums, ctx.bias = (*sums.tensors()[1:], sums.share_nK), bias_KD
         ctx.save_for_backward(left_DK, Z_nKD, sums.Z_nKD, *(X_cKD for X_cKD, _ in parts))
         return _out(A, Z_nKD)
 
@@ -111,14 +112,14 @@ class Attend(torch.autograd.Function):
         G_nKD, T, (D, K) = stored(A, G_nKD), sum_dtype(A.dtype), left_DK.shape
         D_nK = None
         if A.row_sum is not None:  # <G, Z> of all columns, and below the sums over those of this rank
-            of_all = pool.empty(A.n, 2 * K, dtype=T)
-            _recorded(ctx, G_nKD, is_ours, None, ((Z_nKD, ctx.top_nK, ctx.top_nK), None), (of_all, None))
-            D_nK = pool.copy(of_all[:, K:])
-        record, ds_nK = pool.empty(A.n, 3 * K, dtype=T), pool.empty(A.n, K, dtype=T)
-        of_Z = (Z_own, ctx.top_nK, *ctx.sums)
-        G_nKD, dbias = _recorded(ctx, G_nKD, is_ours, ctx.s_nK, (of_Z, D_nK), (record, ds_nK))
+            of_all = pool.empty(A.n, 3 * K, dtype=T)
+            _recorded(ctx, G_nKD, is_ours, None, AttentionSums(Z_nKD, *ctx.sums[:2]), (of_all, None))
+            D_nK = pool.copy(of_all[:, 2 * K :])
+        record, ds_nK = pool.empty(A.n, 4 * K, dtype=T), pool.empty(A.n, K, dtype=T)
+        sums = AttentionSums(Z_own, *ctx.sums, D_nK=D_nK)
+        G_nKD, dbias = _recorded(ctx, G_nKD, is_ours, ctx.s_nK, sums, (record, ds_nK))
         if not keeps_graph():  # the next buffers take their memory
-            ctx.sums = ctx.top_nK = ctx.s_nK = of_Z = Z_own = Z_nKD = None
+            ctx.sums = ctx.s_nK = sums = Z_own = Z_nKD = None
         A.combine(ds_nK, place=A.backward)
         ds_mK, fixed, dfixed = _at_own(A, ds_nK), ctx.fixed, torch.zeros_like(ctx.fixed)
         if not A.holds_own:  # another rank of the process row adds left ds
@@ -159,7 +160,7 @@ class Attend2(torch.autograd.Function):
                 kernels.attend2(block.A, right_cKD, left_nKD, a_KD, sums, how.slope, how.drop(A, block), **at)
             parts.append(right_cKD)
         Z_nKD = sums.Z_nKD if A.row_sum is None else merged(A, sums)
-        ctx.A, ctx.how, ctx.L_nK, ctx.bias = A, how, sums.top_nK, bias_KD
+        ctx.A, ctx.how, ctx.sums, ctx.bias = A, how, (sums.top_nK, sums.sum_nK), bias_KD
         ctx.save_for_backward(left_nKD, a_DK, Z_nKD, *parts)
         return _out(A, Z_nKD)
 
@@ -170,8 +171,8 @@ class Attend2(torch.autograd.Function):
         A, how, (left_nKD, a_DK, Z_nKD, *right) = ctx.A, ctx.how, ctx.saved_tensors
         kernels, pool, blocks = kernels_on(A.device), A.pool, A.column_blocks
         G_nKD, T, K = stored(A, G_nKD), sum_dtype(A.dtype), a_DK.shape[1]
-        a_KD, record = a_DK.to(T).reshape(-1), pool.empty(A.n, 2 * K, dtype=T)
-        G_nKD, dbias = _recorded(ctx, G_nKD, is_ours, None, ((Z_nKD, ctx.L_nK, ctx.L_nK), None), (record, None))
+        a_KD, record = a_DK.to(T).reshape(-1), pool.empty(A.n, 3 * K, dtype=T)
+        G_nKD, dbias = _recorded(ctx, G_nKD, is_ours, None, AttentionSums(Z_nKD, *ctx.sums), (record, None))
         dleft_nKD, da_KD = pool.empty(*G_nKD.shape, dtype=T), torch.empty_like(a_KD)
 
         def rows_of(is_ghost: bool) -> torch.Tensor:
@@ -206,15 +207,14 @@ def sums_of(A: AtLayer, D: int, K: int, plus: bool, bias_KD: torch.Tensor | None
     return sums
 
 
-def _recorded(ctx: Any, G_nKD, is_ours: bool, left_nK, of_rows: tuple, out: tuple):
+def _recorded(ctx: Any, G_nKD, is_ours: bool, left_nK, sums: AttentionSums, out: tuple):
     """Return dZ from the gradient G of act(Z + b), and db, None without b; write records, see attend_record.
 
-    Args: of_rows  tensors of the sums, and D; out: record and dleft.
+    Args: sums  finished; b and act are set here. out: record and dleft.
     """
     A, bias_KD, act = ctx.A, ctx.bias, ctx.how.act
-    (tensors, D_nK), (record, dleft_nK), T = of_rows, out, sum_dtype(ctx.A.dtype)
-    sums = AttentionSums(*tensors)
-    sums.bias_KD, sums.act, sums.D_nK = None if bias_KD is None else bias_KD.detach().to(T), act, D_nK
+    (record, dleft_nK), T = out, sum_dtype(ctx.A.dtype)
+    sums.bias_KD, sums.act = None if bias_KD is None else bias_KD.detach().to(T), act
     is_ended = act or bias_KD is not None
     dZ_nKD = None if not is_ended else G_nKD if is_ours or not act else A.pool.empty(*G_nKD.shape, dtype=G_nKD.dtype)
     with A.ops.span("attention"):
@@ -224,7 +224,7 @@ def _recorded(ctx: Any, G_nKD, is_ours: bool, left_nK, of_rows: tuple, out: tupl
 
 
 def merged(A: AtLayer, sums: AttentionSums) -> torch.Tensor:
-    """Return Z (n, K D) of all columns, from the partial sums of the process row; these are finished with its L. Collective."""
+    """Return Z (n, K D) of all columns, from the partial sums of the process row, which are finished too. Collective."""
     n, KD = sums.Z_nKD.shape
     K = sums.top_nK.shape[1]
     packed = A.pool.empty(n, KD + 2 * K, dtype=sums.Z_nKD.dtype)
@@ -236,8 +236,8 @@ def merged(A: AtLayer, sums: AttentionSums) -> torch.Tensor:
             total.merge(_unpacked(part, KD, K))
 
     whole = _unpacked(A.combine(packed, add), KD, K)
-    L_nK = whole.finish()
-    sums.finish(L_nK)
+    whole.finish()
+    sums.finish(whole)
     return A.pool.copy(whole.Z_nKD)
 
 

@@ -163,7 +163,7 @@ class Dots(torch.autograd.Function):
 
 
 class RowSoftmax(torch.autograd.Function):
-    """alpha_ij = exp(e_ij - L_i); de_ij = alpha_ij (dalpha_ij - D_i), D_i = sum_j alpha_ij dalpha_ij."""
+    """alpha_ij = exp(e_ij - top_i) / sum_i; de_ij = alpha_ij (dalpha_ij - D_i), D_i = sum_j alpha_ij dalpha_ij."""
 
     @staticmethod
     def forward(ctx: Any, A: AtLayer, e_EK):
@@ -175,10 +175,10 @@ class RowSoftmax(torch.autograd.Function):
             kernels.softmax_sums(block.A, e_bK, top_nK, sum_nK, accumulate=block.is_ghost)
         if A.row_sum is not None:
             top_nK, sum_nK = _merged(A, top_nK, sum_nK)
-        L_nK = torch.where(sum_nK == 0, 0.0, top_nK + torch.log(sum_nK))
+        scale_nK = sum_nK.reciprocal_()
         alpha_EK = A.pool.empty(*e_EK.shape, dtype=T)
         for (block, e_bK), (_, alpha_bK) in zip(_parts(A, e_EK), _parts(A, alpha_EK)):
-            kernels.row_softmax(block.A, e_bK, L_nK, alpha_bK)
+            kernels.row_softmax(block.A, e_bK, top_nK, scale_nK, alpha_bK)
         ctx.A = A
         ctx.save_for_backward(alpha_EK)
         return alpha_EK

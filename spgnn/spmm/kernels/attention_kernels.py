@@ -44,34 +44,35 @@ class HostAttention:
     def attend_record(
         self, G_nKD, left_nK, sums: AttentionSums, slope: float, record, dleft_nK=None, dZ_nKD=None, threads: int = 0
     ) -> torch.Tensor:
-        """record_i = (left_i, L_i, D_i), what adjoints read of a row; D_i = <dZ_i, Z_i>; dleft_i = sum_j du_ij.
+        """record_i = (left_i, top_i, scale_i, D_i), what adjoints read of a row; D_i = <dZ_i, Z_i>; dleft_i = sum_j du_ij.
 
         As sum_j alpha_ij (mask_ij <dZ_i, x_j> - D_i) = 0 over a whole row, no pass over edges is needed:
-        dleft = slope (<dZ, Z> - D sum) + (1 - slope) (<dZ, plus> - D plus_sum).
-        Args:    left     None for v2: record_i = (L_i, D_i), and dleft is not made.
+        dleft = slope (<dZ, Z> - D share) + (1 - slope) (<dZ, plus> - D plus_sum), share = sum_j alpha_ij.
+        Args:    left     None for v2: record_i = (top_i, scale_i, D_i), and dleft is not made.
                  sums     finished, for v1 with plus.
                  dZ_nKD   out, may be G: the gradient of Z + bias; G is the one of act(Z + bias). None: they are equal.
         Returns: the sum of the rows of dZ, (K D) float64.
         """
-        G, left, dleft, dZ, bias, D = arrays(G_nKD, left_nK, dleft_nK, dZ_nKD, sums.bias_KD, sums.D_nK)
-        given = (G, left, *arrays(*sums.tensors()), D, slope, *arrays(record), dleft, bias, sums.act, dZ)
+        G, left, dleft, dZ, bias = arrays(G_nKD, left_nK, dleft_nK, dZ_nKD, sums.bias_KD)
+        of_sums = arrays(*sums.tensors(), sums.share_nK, sums.D_nK)
+        given = (G, left, *of_sums, slope, *arrays(record), dleft, bias, sums.act, dZ)
         return torch.from_numpy(_kernels.attend_record(*given, threads, self.isa))
 
     def attend_adjoint(
-        self, A, X_cKD, G_nKD, record_n3K, right_cK, fixed_2KD, dleft_cK, dX_cKD, slope: float,
+        self, A, X_cKD, G_nKD, record_n4K, right_cK, fixed_2KD, dleft_cK, dX_cKD, slope: float,
         drop: EdgeDrop | None = None,
     ) -> torch.Tensor:  # fmt: skip
         """dX_j = sum_i alpha_ij mask_ij G_i + fixed_0 dleft_j + fixed_1 dright_j, in one pass over A' (A.transposed()).
 
         dright_j = sum_i du_ij, du_ij = alpha_ij (mask_ij <G_i, x_j> - D_i) (1 where u_ij > 0, else slope), alpha_ij =
-        exp(e_ij - L_i), mask_ij with its factor 1 / (1 - rate).
+        exp(e_ij - top_i) scale_i, mask_ij with its factor 1 / (1 - rate).
         Args:    A, drop     as in attend.
-                 record_n3K  of attend_record.
+                 record_n4K  of attend_record.
                  dleft_cK    of these columns; None: 0.
         Returns: the gradients of fixed, sum_j dleft_j x_j and sum_j dright_j x_j, (2, K D) float64.
         """
         transposed = A.transposed()
-        given = arrays(X_cKD, G_nKD, record_n3K, right_cK, fixed_2KD, dleft_cK, dX_cKD)
+        given = arrays(X_cKD, G_nKD, record_n4K, right_cK, fixed_2KD, dleft_cK, dX_cKD)
         sums = _kernels.attend_adjoint(
             transposed.indptr, transposed.indices, *given, slope, _of_edges(drop), A.threads, self.isa
         )  # fmt: skip
@@ -89,25 +90,26 @@ class HostAttention:
         )  # fmt: skip
 
     def attend2_rows(
-        self, A, right_cKD, left_nKD, a_KD, G_nKD, record_n2K, dleft_nKD, da_KD, slope: float,
+        self, A, right_cKD, left_nKD, a_KD, G_nKD, record_n3K, dleft_nKD, da_KD, slope: float,
         drop: EdgeDrop | None = None, accumulate=False,
     ) -> None:  # fmt: skip
         """dleft_i = a sum_j de_ij lrelu'(left_i + right_j), da = sum_ij de_ij lrelu(left_i + right_j).
 
-        de_ij = alpha_ij (mask_ij <G_i, right_j> - D_i), record_i = (L_i, D_i) of attend_record, alpha_ij = exp(e_ij - L_i).
+        de_ij = alpha_ij (mask_ij <G_i, right_j> - D_i), alpha_ij = exp(e_ij - top_i) scale_i, record_i = (top_i, scale_i,
+        D_i) of attend_record.
         """
-        given = arrays(right_cKD, left_nKD, a_KD, G_nKD, record_n2K, dleft_nKD, da_KD)
+        given = arrays(right_cKD, left_nKD, a_KD, G_nKD, record_n3K, dleft_nKD, da_KD)
         _kernels.attend2_adjoint(
             A.indptr, A.indices, False, *given, slope, _of_edges(drop), accumulate, A.threads, self.isa
         )  # fmt: skip
 
     def attend2_columns(
-        self, A, right_cKD, left_nKD, a_KD, G_nKD, record_n2K, dright_cKD, slope: float,
+        self, A, right_cKD, left_nKD, a_KD, G_nKD, record_n3K, dright_cKD, slope: float,
         drop: EdgeDrop | None = None, accumulate=False,
     ) -> None:  # fmt: skip
         """dright_j = sum_i alpha_ij mask_ij G_i + a de_ij lrelu'(left_i + right_j), in one pass over A'."""
         transposed = A.transposed()
-        given = arrays(right_cKD, left_nKD, a_KD, G_nKD, record_n2K, dright_cKD)
+        given = arrays(right_cKD, left_nKD, a_KD, G_nKD, record_n3K, dright_cKD)
         _kernels.attend2_adjoint(
             transposed.indptr, transposed.indices, True, *given, None, slope, _of_edges(drop), accumulate, A.threads,
             self.isa,

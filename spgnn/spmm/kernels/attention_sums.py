@@ -30,10 +30,11 @@ class AttentionSums:
     """Z_i = sum_j exp(e_ij - top_i) mask_ij x_j and sum_i = sum_j exp(e_ij - top_i), top_i the largest e_ij so far.
 
     plus, plus_sum are the same sums over the j with u_ij > 0 only (v1 in training; None otherwise).
-    Finished (see `finish`): top is L = ln sum_j exp(e_ij), Z and plus are weighted by alpha_ij = exp(e_ij - L_i), sum
-    is sum_j alpha_ij (1; 0 for an empty row) and plus_sum the part of it with u_ij > 0.
+    Finished (see `finish`): sum is scale_i = 1 / sum_i, 0 for an empty row; Z, plus and plus_sum are weighted by
+    alpha_ij = exp(e_ij - top_i) scale_i. An exponent is a difference of scores: alpha is as exact for large ones.
     bias, act: with which kernels finish, act the place in ENDS: Z is then act(Z + bias).
-    D: for backward, where these are the sums over some of a row's nonzeros: <G_i, Z_i> of all of them.
+    share, D: where these are the sums over some of a row's nonzeros, sum_j alpha_ij over them and, for backward,
+    <G_i, Z_i> of all of the row. None: they are over all, and share is 1.
     """
 
     Z_nKD: torch.Tensor
@@ -41,6 +42,7 @@ class AttentionSums:
     sum_nK: torch.Tensor
     plus_nKD: torch.Tensor | None = None
     plus_sum_nK: torch.Tensor | None = None
+    share_nK: torch.Tensor | None = None
     bias_KD: torch.Tensor | None = None
     act: int = 0
     D_nK: torch.Tensor | None = None
@@ -67,20 +69,21 @@ class AttentionSums:
             mine += self._scale(theirs.clone(), scales[1])
         self.top_nK.copy_(new)
 
-    def finish(self, L_nK: torch.Tensor | None = None) -> torch.Tensor:
-        """Divide by the sum of weights and return L = top + ln sum (n, K), which takes the place of top; 0 for empty rows.
+    def finish(self, whole: AttentionSums | None = None) -> None:
+        """Divide by the sum of weights, which becomes scale = 1 / sum.
 
-        Args: L_nK  where these are the sums over some of a row's nonzeros: L of all of them.
+        Args: whole  where these are the sums over some of a row's nonzeros: those over all of them, finished.
         """
-        if L_nK is None:
-            L_nK = torch.where(self.sum_nK == 0, 0.0, self.top_nK + torch.log(self.sum_nK))
-            scale = torch.where(self.sum_nK == 0, 0.0, 1 / self.sum_nK)
+        if whole is None:
+            factor_nK = scale_nK = torch.where(self.sum_nK == 0, 0.0, 1 / self.sum_nK)
         else:
-            scale = torch.exp(self.top_nK - L_nK)
+            scale_nK = whole.sum_nK
+            factor_nK = torch.where(self.sum_nK == 0, 0.0, torch.exp(self.top_nK - whole.top_nK) * scale_nK)
+            self.share_nK = self.sum_nK * factor_nK
+            self.top_nK.copy_(whole.top_nK)
         for x in self._parts():
-            self._scale(x, scale)
-        self.top_nK.copy_(L_nK)
-        return self.top_nK
+            self._scale(x, factor_nK)
+        self.sum_nK.copy_(scale_nK)
 
     def tensors(self) -> tuple[torch.Tensor | None, ...]:
         """Return Z, top, sum, plus, plus_sum."""

@@ -32,12 +32,12 @@ class HostEdges:
         self._matrices(1, A, out_EK.shape[1], left_nK, right_cK, add_EK, None, out_EK)
 
     def softmax_sums(self, A, e_EK, top_nK, sum_nK, accumulate=False) -> None:
-        """top_i = max_j e_ij, sum_i = sum_j exp(e_ij - top_i); L = top + ln sum."""
+        """top_i = max_j e_ij, sum_i = sum_j exp(e_ij - top_i)."""
         self._values(0, A, e_EK, top=top_nK, sum=sum_nK, accumulate=accumulate)
 
-    def row_softmax(self, A, e_EK, L_nK, out_EK) -> None:
-        """out_ij = exp(e_ij - L_i)."""
-        self._values(1, A, e_EK, L=L_nK, out=out_EK)
+    def row_softmax(self, A, e_EK, top_nK, scale_nK, out_EK) -> None:
+        """out_ij = exp(e_ij - top_i) scale_i, scale = 1 / sum of softmax_sums."""
+        self._values(1, A, e_EK, out=out_EK, top=top_nK, sum=scale_nK)
 
     def row_dots(self, A, U_EK, V_EK, out_nK, accumulate=False) -> None:
         """out_i = sum_j U_ij V_ij."""
@@ -83,9 +83,9 @@ class HostEdges:
             op, A.indptr, A.indices, K, A.shape[1], U, X, values, places, out, accumulate, A.threads, self.isa
         )  # fmt: skip
 
-    def _values(self, op: int, A, values, more=None, L=None, out=None, top=None, sum=None, accumulate=False) -> None:
+    def _values(self, op: int, A, values, more=None, D=None, out=None, top=None, sum=None, accumulate=False) -> None:
         """Softmax over the nonzeros of each row: sums (0), shares (1), their adjoint (2), inner products (3)."""
-        given = arrays(values, more, L, out, top, sum)
+        given = arrays(values, more, D, out, top, sum)
         _kernels.edge_values(op, A.indptr, A.indices, *given, accumulate, A.threads, self.isa)
 
 

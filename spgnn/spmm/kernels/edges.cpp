@@ -89,27 +89,30 @@ void fixed_dots(const Array<SX>& X, const Array<typename Compute<SX>::type>& fix
 // The column sums of dZ, where that is given. Of scores that are no sums left, plus, plus_sum and dleft are None.
 template <class SG>
 Array<double> attend_record(const Array<SG>& G, const Given& left, const Array<typename Compute<SG>::type>& Z,
-                            const Array<typename Compute<SG>::type>& L, const Array<typename Compute<SG>::type>& sum,
-                            const Given& plus, const Given& plus_sum, const Given& D, double slope,
-                            Array<typename Compute<SG>::type>& record, const Given& dleft, const Given& bias, int act,
-                            const Given& dZ, int threads, const std::string& isa_name) {
+                            const Array<typename Compute<SG>::type>& top,
+                            const Array<typename Compute<SG>::type>& scale, const Given& plus, const Given& plus_sum,
+                            const Given& share, const Given& D, double slope, Array<typename Compute<SG>::type>& record,
+                            const Given& dleft, const Given& bias, int act, const Given& dZ, int threads,
+                            const std::string& isa_name) {
     typedef typename Compute<SG>::type T;
-    const int64_t n = L.shape(0), K = L.shape(1), width = G.shape(1);
+    const int64_t n = top.shape(0), K = top.shape(1), width = G.shape(1);
     require(K > 0 && width % K == 0, "attend_record: columns of G must be a multiple of the heads");
-    require(has_shape(G, n, width) && has_shape(Z, n, width) && has_shape(sum, n, K) &&
-                has_shape(record, n, left.is_none() ? 2 * K : 3 * K),
-            "attend_record: G, Z (n, K D), sum (n, K), record (n, 3 K), without left (n, 2 K)");
+    require(has_shape(G, n, width) && has_shape(Z, n, width) && has_shape(scale, n, K) &&
+                has_shape(record, n, left.is_none() ? 3 * K : 4 * K),
+            "attend_record: G, Z (n, K D), scale (n, K), record (n, 4 K), without left (n, 3 K)");
     require(left.is_none() || !(plus.is_none() || plus_sum.is_none() || dleft.is_none()), "attend_record: plus");
-    const char* message = "attend_record: plus (n, K D), left, plus_sum, D, dleft (n, K)";
+    require(share.is_none() == D.is_none(), "attend_record: share and D, or neither");
+    const char* message = "attend_record: plus (n, K D), left, plus_sum, share, D, dleft (n, K)";
     Record<SG> p{K,
                  width,
                  G.data(),
                  matrix_of<T>(left, n, K, message).data(),
                  Z.data(),
-                 L.data(),
-                 sum.data(),
+                 top.data(),
+                 scale.data(),
                  matrix_of<T>(plus, n, width, message).data(),
                  matrix_of<T>(plus_sum, n, K, message).data(),
+                 matrix_of<T>(share, n, K, message).data(),
                  matrix_of<T>(D, n, K, message).data(),
                  T(slope),
                  record.mutable_data(),
@@ -142,9 +145,9 @@ Array<double> attend_adjoint(const Array<int64_t>& indptr, const AnyArray& indic
     const Pattern A = pattern_of(indptr, indices);
     const int64_t c = A.n, K = right.shape(1), width = X.shape(1), n = G.shape(0);
     require(K > 0 && width % K == 0, "attend_adjoint: columns of X must be a multiple of the heads");
-    require(has_shape(X, c, width) && has_shape(G, n, width) && has_shape(record, n, 3 * K) && has_shape(right, c, K) &&
+    require(has_shape(X, c, width) && has_shape(G, n, width) && has_shape(record, n, 4 * K) && has_shape(right, c, K) &&
                 has_shape(dX, c, width) && has_shape(fixed, 2, width),
-            "attend_adjoint: X, dX (c, K D), G (n, K D), record (n, 3 K), right (c, K), fixed (2, K D)");
+            "attend_adjoint: X, dX (c, K D), G (n, K D), record (n, 4 K), right (c, K), fixed (2, K D)");
     const AttendAdjoint<SX> p{A,
                               K,
                               width,
@@ -183,9 +186,9 @@ void define_attention_of(nb::module_& m) {
     m.def("attend_adjoint", &attend_adjoint<SX>, nb::arg("indptr"), nb::arg("indices"), nb::arg("X"), nb::arg("G"),
           nb::arg("record"), nb::arg("right"), nb::arg("fixed"), nb::arg("dleft"), nb::arg("dX"), nb::arg("slope"),
           nb::arg("drop"), nb::arg("threads") = 0, nb::arg("isa") = "");
-    m.def("attend_record", &attend_record<SX>, nb::arg("G"), nb::arg("left"), nb::arg("Z"), nb::arg("L"),
-          nb::arg("sum"), nb::arg("plus"), nb::arg("plus_sum"), nb::arg("D"), nb::arg("slope"), nb::arg("record"),
-          nb::arg("dleft"), nb::arg("bias"), nb::arg("act"), nb::arg("dZ"), nb::arg("threads") = 0,
+    m.def("attend_record", &attend_record<SX>, nb::arg("G"), nb::arg("left"), nb::arg("Z"), nb::arg("top"),
+          nb::arg("scale"), nb::arg("plus"), nb::arg("plus_sum"), nb::arg("share"), nb::arg("D"), nb::arg("slope"),
+          nb::arg("record"), nb::arg("dleft"), nb::arg("bias"), nb::arg("act"), nb::arg("dZ"), nb::arg("threads") = 0,
           nb::arg("isa") = "");
 }
 
@@ -225,12 +228,12 @@ void attend2_adjoint(const Array<int64_t>& indptr, const AnyArray& indices, bool
                      const std::string& isa_name) {
     typedef typename Compute<SX>::type T;
     const Pattern A = pattern_of(indptr, indices);
-    const int64_t n = left.shape(0), c = right.shape(0), K = record.shape(1) / 2, width = right.shape(1);
+    const int64_t n = left.shape(0), c = right.shape(0), K = record.shape(1) / 3, width = right.shape(1);
     require(K > 0 && width % K == 0, "attend2: columns must be a multiple of the heads");
     require(A.n == (transposed ? c : n) && has_shape(left, n, width) && has_shape(right, c, width) && a.ndim() == 1 &&
-                a.shape(0) == width && has_shape(G, n, width) && has_shape(record, n, 2 * K) &&
+                a.shape(0) == width && has_shape(G, n, width) && has_shape(record, n, 3 * K) &&
                 has_shape(out, A.n, width),
-            "attend2: right (c, K D), left and G (n, K D), a (K D), record (n, 2 K), out as left or right");
+            "attend2: right (c, K D), left and G (n, K D), a (K D), record (n, 3 K), out as left or right");
     const Attend2Adjoint<SX> p{A,
                                K,
                                width,
@@ -313,10 +316,11 @@ void edge_matrices(int op, const Array<int64_t>& indptr, const AnyArray& indices
     });
 }
 
-// op: 0 largest and sum of exponentials of a row, 1 exp(value - L), 2 value (more - L), 3 out_i = sum_j value more.
+// op: 0 largest and sum of exponentials of a row, 1 exp(value - top) sum, 2 value (more - D), 3 out_i = sum_j value
+// more.
 template <class T>
 void edge_values(int op, const Array<int64_t>& indptr, const AnyArray& indices, const Array<T>& values,
-                 const Given& more, const Given& L, const Given& out, const Given& top, const Given& sum,
+                 const Given& more, const Given& D, const Given& out, const Given& top, const Given& sum,
                  bool accumulate, int threads, const std::string& isa_name) {
     require(op >= 0 && op <= 3, "op: 0, 1, 2 or 3");
     const Pattern A = pattern_of(indptr, indices);
@@ -326,12 +330,13 @@ void edge_values(int op, const Array<int64_t>& indptr, const AnyArray& indices, 
                           K,
                           values.data(),
                           matrix_of<T>(more, A.nnz, K, "values: (nonzeros, K)").data(),
-                          matrix_of<T>(L, A.n, K, "L, D: (n, K)").data(),
+                          matrix_of<T>(D, A.n, K, "D: (n, K)").data(),
                           matrix_of<T>(out, op == 3 ? A.n : A.nnz, K, "out: (nonzeros, K), or (n, K)").mutable_data(),
                           matrix_of<T>(top, A.n, K, "top: (n, K)").mutable_data(),
                           matrix_of<T>(sum, A.n, K, "sum: (n, K)").mutable_data(),
                           accumulate};
-    require(op == 0 ? p.top && p.sum : p.out && (op == 1 || p.more) && (op == 3 || p.L), "values: an array is missing");
+    require(op <= 1 ? p.top && p.sum && (op == 0 || p.out) : p.out && p.more && (op == 3 || p.D),
+            "values: an array is missing");
     const int isa = chosen_isa(isa_name);
     nb::gil_scoped_release unlocked;
     over_rows(A, ANY_COLUMN, K, chosen_threads(threads), isa, [&](int64_t begin, int64_t end, int64_t) {
@@ -348,7 +353,7 @@ void define_edges_of(nb::module_& m) {
           nb::arg("c"), nb::arg("U"), nb::arg("X"), nb::arg("values"), nb::arg("places"), nb::arg("out"),
           nb::arg("accumulate"), nb::arg("threads") = 0, nb::arg("isa") = "");
     m.def("edge_values", &edge_values<T>, nb::arg("op"), nb::arg("indptr"), nb::arg("indices"), nb::arg("values"),
-          nb::arg("more"), nb::arg("L"), nb::arg("out"), nb::arg("top"), nb::arg("sum"), nb::arg("accumulate"),
+          nb::arg("more"), nb::arg("D"), nb::arg("out"), nb::arg("top"), nb::arg("sum"), nb::arg("accumulate"),
           nb::arg("threads") = 0, nb::arg("isa") = "");
 }
 

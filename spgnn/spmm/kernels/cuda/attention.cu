@@ -11,7 +11,7 @@ enum Flags { ACCUMULATE = 1, FINISH = 2 };
 
 template <class T>
 __device__ inline T leaky(T u, T slope) {
-    return u > 0 ? u : u * slope;
+    return u > 0 ? u : product(u, slope);
 }
 
 // Z_i = sum_j exp(e_ij - top_i) mask_ij X_j, with sums; V2: e_ij = <a, lrelu(left_i + X_j)>, else of left and right.
@@ -60,9 +60,10 @@ __global__ void __launch_bounds__(256)
                 T part[NV];
 #pragma unroll
                 for (int v = 0; v < NV; ++v)
-                    part[v] = lane + 32 * v < F
-                                  ? weights[v] * leaky(T(mine[v] + widen(loaded_entry(x + lane + 32 * v))), slope)
-                                  : T(0);
+                    part[v] =
+                        lane + 32 * v < F
+                            ? product(weights[v], leaky(T(mine[v] + widen(loaded_entry(x + lane + 32 * v))), slope))
+                            : T(0);
                 by_head<NV, EVEN>(part, products[warp], w + k * K, K, lane);
             }
         } else {
@@ -157,8 +158,8 @@ __global__ void __launch_bounds__(256)
         const T all = sums[warp][h], inverse = all == 0 ? T(0) : 1 / all;
         const bool ends = flags & FINISH;
         factor[warp][h] = ends ? inverse : T(1);
-        top[row * K + h] = !ends ? tops[warp][h] : all == 0 ? T(0) : tops[warp][h] + log_of(all);
-        sum[row * K + h] = ends ? all * inverse : all;
+        top[row * K + h] = tops[warp][h];
+        sum[row * K + h] = ends ? inverse : all;
         if (plus) plus_sum[row * K + h] = aboves[warp][h] * factor[warp][h];
     }
     __syncwarp();
@@ -196,15 +197,18 @@ __global__ void __launch_bounds__(256)
     }
 }
 
-// record_i = (left_i, L_i, D_i) and dleft; left null: (L_i, D_i). G is the gradient of Z, out = act(Z + bias).
+// record_i = (left_i, top_i, scale_i, D_i) and dleft; left null: the last three. G is the gradient of Z, out =
+// act(Z + bias).
 template <class SX, int NV, bool EVEN>
 __global__ void __launch_bounds__(256)
     attend_record(const SX* __restrict__ G, const typename Compute<SX>::type* __restrict__ out,
                   const typename Compute<SX>::type* __restrict__ bias,
-                  const typename Compute<SX>::type* __restrict__ left, const typename Compute<SX>::type* __restrict__ L,
-                  const typename Compute<SX>::type* __restrict__ sum,
+                  const typename Compute<SX>::type* __restrict__ left,
+                  const typename Compute<SX>::type* __restrict__ top,
+                  const typename Compute<SX>::type* __restrict__ scale,
                   const typename Compute<SX>::type* __restrict__ plus,
                   const typename Compute<SX>::type* __restrict__ plus_sum,
+                  const typename Compute<SX>::type* __restrict__ share,
                   const typename Compute<SX>::type* __restrict__ D, typename Compute<SX>::type slope,
                   typename Compute<SX>::type* record, typename Compute<SX>::type* dleft, i64 n, i32 K, i32 F, i32 act) {
     typedef typename Compute<SX>::type T;
@@ -234,14 +238,16 @@ __global__ void __launch_bounds__(256)
     for (i32 h = lane; h < K; h += 32) {
         const i64 q = row * K + h;
         const T d = D ? D[q] : dots[warp][h];
-        T* to = record + row * (left ? 3 : 2) * K + h;
+        T* to = record + row * (left ? 4 : 3) * K + h;
         if (left) {
-            dleft[q] = slope * (dots[warp][h] - d * sum[q]) + (1 - slope) * (above[warp][h] - d * plus_sum[q]);
+            const T of_all = share ? dots[warp][h] - d * share[q] : T(0);
+            dleft[q] = slope * of_all + (1 - slope) * (above[warp][h] - d * plus_sum[q]);
             *to = left[q];
             to += K;
         }
-        to[0] = L[q];
-        to[K] = d;
+        to[0] = top[q];
+        to[K] = scale[q];
+        to[2 * K] = d;
     }
 }
 
@@ -288,9 +294,9 @@ __global__ void __launch_bounds__(256)
         for (i32 q = lane; q < n * K; q += 32) {
             const i64 i = __ldg(indices + e + q / K);
             const i32 h = q % K;
-            const T *of_row = record + i * 3 * K + h, s = of_row[0] + right[row * K + h];
-            const T score = leaky(s, slope) - of_row[K], alpha = exp_of(score > 0 ? T(0) : score);
-            const T m = mask.of(i, row, h), de = alpha * (m * w[q] - of_row[2 * K]);
+            const T *of_row = record + i * 4 * K + h, s = of_row[0] + right[row * K + h];
+            const T alpha = exp_of(leaky(s, slope) - of_row[K]) * of_row[2 * K];
+            const T m = mask.of(i, row, h), de = alpha * (m * w[q] - of_row[3 * K]);
             const T share = s > 0 ? de : de * slope;
             if (EVEN)
                 all += share;
@@ -388,7 +394,7 @@ __global__ void __launch_bounds__(256)
             for (int v = 0; v < NV; ++v) {
                 const i32 c = lane + 32 * v;
                 const T y = c < F ? T(widen(loaded_entry(others + other + c))) : T(0);
-                scores[v] = weights[v] * leaky(f[v] + y, slope);
+                scores[v] = product(weights[v], leaky(f[v] + y, slope));
                 dots[v] = COLUMNS ? (c < F ? f[v] * widen(loaded_entry(G + other + c)) : T(0)) : g[v] * y;
             }
             by_head<NV, EVEN>(scores, products[warp], w + k * K, K, lane);
@@ -398,10 +404,10 @@ __global__ void __launch_bounds__(256)
         for (i32 q = lane; q < n * K; q += 32) {
             const i64 other = __ldg(indices + e + q / K);
             const i32 h = q % K;
-            const T *of_row = record + (COLUMNS ? other : row) * 2 * K + h, score = w[q] - of_row[0];
-            const T alpha = exp_of(score > 0 ? T(0) : score);
+            const T *of_row = record + (COLUMNS ? other : row) * 3 * K + h,
+                    alpha = exp_of(w[q] - of_row[0]) * of_row[K];
             const T m = COLUMNS ? mask.of(other, row, h) : mask.of(row, other, h);
-            d[q] = alpha * (m * d[q] - of_row[K]);
+            d[q] = alpha * (m * d[q] - of_row[2 * K]);
             w[q] = alpha * m;
         }
         __syncwarp();

@@ -106,18 +106,18 @@ __global__ void __launch_bounds__(256) softmax_sums(const i64* __restrict__ indp
     }
 }
 
-// out_ij = exp(e_ij - L_i); with `more`: e_ij (more_ij - L_i).
+// out_ij = exp(e_ij - row_i) scale_i, row_i the largest; with `more`: e_ij (more_ij - row_i).
 template <class T, bool BLOCK>
 __global__ void __launch_bounds__(256)
     row_softmax(const i32* __restrict__ order, i64 count, const i64* __restrict__ indptr, const T* values,
-                const T* more, const T* L, T* out, i32 K) {
+                const T* more, const T* of_row, const T* scale, T* out, i32 K) {
     const Team<BLOCK> team(order, count, indptr);
     if (!team.is_there) return;
     for (i64 e = team.first(32); e < team.end; e += team.step(32)) {
         const i64 stop = (e + 32 < team.end ? e + 32 : team.end) * K;
         for (i64 q = e * K + team.lane; q < stop; q += 32) {
-            const T l = L[team.row * K + q % K], value = values[q];
-            out[q] = more ? value * (more[q] - l) : exp_of(value - l);
+            const i64 h = team.row * K + q % K;
+            out[q] = more ? values[q] * (more[q] - of_row[h]) : exp_of(values[q] - of_row[h]) * scale[h];
         }
     }
 }

@@ -68,7 +68,7 @@ class CudaEdges(TorchDense):
     def attend_record(
         self, G_nKD, left_nK, sums: AttentionSums, slope: float, record, dleft_nK=None, dZ_nKD=None, threads: int = 0
     ) -> torch.Tensor:
-        """record_i = (left_i, L_i, D_i) and dleft; dZ is made of G first. Return its column sums, (K D) float64."""
+        """record_i = (left_i, top_i, scale_i, D_i) and dleft; dZ is made of G first. Return its column sums, (K D) float64."""
         dZ, (n, F), K = G_nKD, G_nKD.shape, sums.top_nK.shape[1]
         if dZ_nKD is None:
             totals = G_nKD.new_zeros(F, dtype=torch.float64)
@@ -82,19 +82,19 @@ class CudaEdges(TorchDense):
             dZ = dZ_nKD if dZ_nKD is G_nKD else dZ_nKD.copy_(G_nKD)
         scalar = SCALARS[record.dtype]
         given = (dZ, sums.Z_nKD, sums.bias_KD, left_nK, sums.top_nK, sums.sum_nK)
-        more = (sums.plus_nKD, sums.plus_sum_nK, sums.D_nK)
+        more = (sums.plus_nKD, sums.plus_sum_nK, sums.share_nK, sums.D_nK)
         args = (*given, *more, scalar(slope), record, dleft_nK, np.int64(n), np.int32(K), np.int32(F))
         _each_row(self, "attend_record", dZ.dtype, n, K, F, (*args, np.int32(sums.act)))
         return totals.double()
 
     def attend_adjoint(
-        self, A, X_cKD, G_nKD, record_n3K, right_cK, fixed_2KD, dleft_cK, dX_cKD, slope: float,
+        self, A, X_cKD, G_nKD, record_n4K, right_cK, fixed_2KD, dleft_cK, dX_cKD, slope: float,
         drop: EdgeDrop | None = None,
     ) -> torch.Tensor:  # fmt: skip
         """dX_j = sum_i alpha_ij mask_ij G_i + fixed_0 dleft_j + fixed_1 dright_j; return the gradients of fixed."""
         X, G, (c, F), K = X_cKD.contiguous(), G_nKD.contiguous(), X_cKD.shape, right_cK.shape[1]
         dright_cK = torch.empty(c, K, dtype=dX_cKD.dtype, device=self.device)
-        tensors = (X, G, record_n3K, right_cK, fixed_2KD, dleft_cK, dX_cKD, dright_cK)
+        tensors = (X, G, record_n4K, right_cK, fixed_2KD, dleft_cK, dX_cKD, dright_cK)
         dropped = _dropped(self, drop, dX_cKD.dtype)
         args = (*tensors, SCALARS[dX_cKD.dtype](slope), *dropped, np.int32(K), np.int32(F))
         _teams(self, "attention", "attend_adjoint", A.transposed(), [NAMES[X.dtype], *lanes(K, F)], args)
@@ -105,22 +105,22 @@ class CudaEdges(TorchDense):
         return torch.stack(sums)
 
     def attend2_rows(
-        self, A, right_cKD, left_nKD, a_KD, G_nKD, record_n2K, dleft_nKD, da_KD, slope: float,
+        self, A, right_cKD, left_nKD, a_KD, G_nKD, record_n3K, dleft_nKD, da_KD, slope: float,
         drop: EdgeDrop | None = None, accumulate=False,
     ) -> None:  # fmt: skip
         """dleft_i = a sum_j de_ij lrelu'(left_i + right_j), da = sum_ij de_ij lrelu(left_i + right_j)."""
         for_a = torch.empty_like(dleft_nKD)
-        tensors = left_nKD.contiguous(), right_cKD, G_nKD.contiguous(), a_KD, record_n2K, dleft_nKD, for_a
+        tensors = left_nKD.contiguous(), right_cKD, G_nKD.contiguous(), a_KD, record_n3K, dleft_nKD, for_a
         _attend2_adjoint(self, A, False, tensors, slope, drop, accumulate)
         total = self.mask_sum(for_a, None, None)
         da_KD.copy_(da_KD + total if accumulate else total)
 
     def attend2_columns(
-        self, A, right_cKD, left_nKD, a_KD, G_nKD, record_n2K, dright_cKD, slope: float,
+        self, A, right_cKD, left_nKD, a_KD, G_nKD, record_n3K, dright_cKD, slope: float,
         drop: EdgeDrop | None = None, accumulate=False,
     ) -> None:  # fmt: skip
         """dright_j = sum_i alpha_ij mask_ij G_i + a de_ij lrelu'(left_i + right_j)."""
-        tensors = right_cKD, left_nKD.contiguous(), G_nKD.contiguous(), a_KD, record_n2K, dright_cKD, None
+        tensors = right_cKD, left_nKD.contiguous(), G_nKD.contiguous(), a_KD, record_n3K, dright_cKD, None
         _attend2_adjoint(self, A.transposed(), True, tensors, slope, drop, accumulate)
 
     def sddmm(self, A, U_nKD, V_cKD, out_EK) -> None:
@@ -144,13 +144,13 @@ class CudaEdges(TorchDense):
         if n:
             _launch(self, "edges", name, (-(-n // WARPS), 1), (*args, np.int32(accumulate)))
 
-    def row_softmax(self, A, e_EK, L_nK, out_EK) -> None:
-        """out_ij = exp(e_ij - L_i)."""
-        _row_softmax(self, A, e_EK, None, L_nK, out_EK)
+    def row_softmax(self, A, e_EK, top_nK, scale_nK, out_EK) -> None:
+        """out_ij = exp(e_ij - top_i) scale_i."""
+        _row_softmax(self, A, e_EK, None, top_nK, scale_nK, out_EK)
 
     def row_softmax_adjoint(self, A, alpha_EK, dalpha_EK, D_nK, out_EK) -> None:
         """out_ij = alpha_ij (dalpha_ij - D_i)."""
-        _row_softmax(self, A, alpha_EK, dalpha_EK.contiguous(), D_nK, out_EK)
+        _row_softmax(self, A, alpha_EK, dalpha_EK.contiguous(), D_nK, None, out_EK)
 
     def row_dots(self, A, U_EK, V_EK, out_nK, accumulate=False) -> None:
         """out_i = sum_j U_ij V_ij."""
@@ -230,15 +230,15 @@ def _attend(kernels, A, X, of_scores: tuple, sums: AttentionSums, slope, drop, f
 
 def _attend2_adjoint(kernels, A, columns: bool, tensors: tuple, slope, drop, accumulate) -> None:
     own, others, *_ = tensors
-    dtype, F, K = tensors[5].dtype, own.shape[1], tensors[4].shape[1] // 2
+    dtype, F, K = tensors[5].dtype, own.shape[1], tensors[4].shape[1] // 3
     NV, even = lanes(K, F)
     args = (own, others.contiguous(), *tensors[2:], SCALARS[dtype](slope), *_dropped(kernels, drop, dtype))
     words = [NAMES[own.dtype], NV, of_bool(columns), even]
     _teams(kernels, "attention", "attend2_adjoint", A, words, (*args, np.int32(K), np.int32(F), np.int32(accumulate)))
 
 
-def _row_softmax(kernels, A, values_EK, more_EK, L_nK, out_EK) -> None:
-    args = (values_EK.contiguous(), more_EK, L_nK, out_EK, np.int32(L_nK.shape[1]))
+def _row_softmax(kernels, A, values_EK, more_EK, of_row_nK, scale_nK, out_EK) -> None:
+    args = (values_EK.contiguous(), more_EK, of_row_nK, scale_nK, out_EK, np.int32(out_EK.shape[1]))
     _teams(kernels, "edges", "row_softmax", A, [NAMES[out_EK.dtype]], args, has_columns=False)
 
 

@@ -127,14 +127,16 @@ struct FixedDots {
     T *left, *right;
 };
 
-// record_i = (left_i, L_i, D_i), without left (L_i, D_i); dleft_i = slope (<G, Z> - D sum) + (1 - slope) (<G, plus> - D
-// plus_sum).
+// record_i = (left_i, top_i, scale_i, D_i), without left the last three; dleft_i = slope (<G, Z> - D share) + (1 -
+// slope)
+// (<G, plus> - D plus_sum).
 template <class SG>
 struct Record {
     typedef typename Compute<SG>::type T;
     int64_t K, width;
     const SG* G;
-    const T *left, *Z, *L, *sum, *plus, *plus_sum, *D;  // D null: <G, Z>
+    const T *left, *Z, *top, *scale, *plus, *plus_sum;
+    const T *share, *D;  // null: of all nonzeros of a row, whose share is 1 and D = <G, Z>
     T slope;
     T *record, *dleft;
     int act = NO_ACT;         // Z is act(Z + bias), and G the gradient of that
@@ -171,7 +173,7 @@ struct Attend2Adjoint {
     Pattern A;
     int64_t K, width;
     const SX *right, *left, *G;
-    const T *a, *record;  // record_i = (L_i, D_i)
+    const T *a, *record;  // record_i = (top_i, scale_i, D_i)
     T* out;
     T slope;
     EdgeDrop drop;  // rows and columns of A, not of A'
@@ -194,8 +196,8 @@ template <class T>
 struct EdgeValues {
     Pattern A;
     int64_t K;
-    const T *values, *more, *L;  // (nnz, K) twice, (n, K)
-    T *out, *top, *sum;
+    const T *values, *more, *D;  // (nnz, K) twice, (n, K)
+    T *out, *top, *sum;          // shares read top, and 1 / sum in the place of sum
     bool accumulate;
 };
 

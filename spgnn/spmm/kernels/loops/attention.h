@@ -91,12 +91,13 @@ struct RowState {  // of one row: largest score and sums of each head, of what h
         }
     }
 
-    // after: 1 / sum, 0 for an empty row.
+    // after: 1 / sum, 0 for an empty row; plus becomes a share of 1.
     void invert(Heads<KT> h) {
         const auto zero = typename V::reg{}, one = V::all(T(1));
         for (int64_t v = 0; v < h.stride(); v += V::count) {
-            const auto s = V::load(sum + v);
-            V::store(after + v, s == zero ? zero : one / s);
+            const auto s = V::load(sum + v), inverse = s == zero ? zero : one / s;
+            V::store(after + v, inverse);
+            V::store(plus + v, V::load(plus + v) * inverse);
         }
     }
 };
@@ -112,34 +113,6 @@ static inline void largest_of(Heads<KT> h, const T* w, int64_t n, T* out) {
         most.store(out);
     } else {
         reduce<Most>(h, w, n, out);
-    }
-}
-
-// What `finish` leaves of the largest scores and sums of rows: top + ln sum, and shares of 1.
-template <class SX, class T>
-static void finish_rows_of(const Attend<SX>& p, int64_t begin, int64_t end, T* top, T* sum, T* plus_sum) {
-    typedef Full<T> V;
-    const auto zero = typename V::reg{}, one = V::all(T(1));
-    T last[3][V::count];
-    for (int64_t q = begin * p.K; q < end * p.K; q += V::count) {
-        const int64_t n = std::min<int64_t>(V::count, end * p.K - q);
-        T *t = top + q, *s = sum + q, *u = plus_sum ? plus_sum + q : nullptr;
-        if (n < V::count) {
-            std::fill_n(last[0], 3 * V::count, T(1));
-            std::copy_n(t, n, last[0]);
-            std::copy_n(s, n, last[1]);
-            if (u) std::copy_n(u, n, last[2]);
-            t = last[0], s = last[1], u = u ? last[2] : nullptr;
-        }
-        const auto all = V::load(s), inverse = all == zero ? zero : one / all;
-        V::store(t, all == zero ? zero : V::load(t) + log_of<T, SPGNN_BYTES>(all));
-        V::store(s, all * inverse);
-        if (u) V::store(u, V::load(u) * inverse);
-        if (n < V::count) {
-            std::copy_n(t, n, top + q);
-            std::copy_n(s, n, sum + q);
-            if (u) std::copy_n(u, n, plus_sum + q);
-        }
     }
 }
 
@@ -199,10 +172,9 @@ static void attend_blocks(const Attend<SX>& p, Heads<KT> h, int64_t begin, int64
             with_act(p.act, [&](auto act) { end_row<act.value>(z, z, p.bias, width); });
         }
         std::copy_n(state.top, K, p.top + row * K);
-        std::copy_n(state.sum, K, p.sum + row * K);
+        std::copy_n(p.finish ? state.after : state.sum, K, p.sum + row * K);
         if (p.plus) std::copy_n(state.plus, K, p.plus_sum + row * K);
     }
-    if (p.finish) finish_rows_of<SX, T>(p, begin, end, p.top, p.sum, p.plus_sum);
 }
 
 template <int KT, class SX>
@@ -257,17 +229,19 @@ static void record_rows(Heads<KT> h, const Record<SG>& p, double* sums, int64_t 
         }
         inner<false, false>(h, Inner<T, SG, T>{rows, 1, g, nullptr, T(0), dots, nullptr}, width);
         const T* D = p.D ? p.D + i * K : dots;
-        T* out = p.record + (p.left ? 3 : 2) * i * K;
+        T* out = p.record + (p.left ? 4 : 3) * i * K;
         if (p.left) {
             inner<false, false>(h, Inner<T, SG, T>{rows + 1, 1, g, nullptr, T(0), plus, nullptr}, width);
-            for (int64_t k = 0; k < K; ++k)
-                p.dleft[i * K + k] = p.slope * (dots[k] - D[k] * p.sum[i * K + k]) +
-                                     (1 - p.slope) * (plus[k] - D[k] * p.plus_sum[i * K + k]);
+            for (int64_t k = 0; k < K; ++k) {
+                const T of_all = p.share ? dots[k] - D[k] * p.share[i * K + k] : T(0);
+                p.dleft[i * K + k] = p.slope * of_all + (1 - p.slope) * (plus[k] - D[k] * p.plus_sum[i * K + k]);
+            }
             std::copy_n(p.left + i * K, K, out);
             out += K;
         }
-        std::copy_n(p.L + i * K, K, out);
-        std::copy_n(D, K, out + K);
+        std::copy_n(p.top + i * K, K, out);
+        std::copy_n(p.scale + i * K, K, out + K);
+        std::copy_n(D, K, out + 2 * K);
     }
 }
 
@@ -341,7 +315,7 @@ template <int KT, class SX>
 static void adjoint_rows(Heads<KT> h, const AttendAdjoint<SX>& p, double* sums, int64_t begin, int64_t end) {
     typedef typename Compute<SX>::type T;
     typedef Full<T> V;
-    const int64_t K = h.K(), width = p.width, edge_bytes = 2 * width * int64_t(sizeof(SX)) + 3 * K * int64_t(sizeof(T)),
+    const int64_t K = h.K(), width = p.width, edge_bytes = 2 * width * int64_t(sizeof(SX)) + 4 * K * int64_t(sizeof(T)),
                   most = edges_a_block(edge_bytes), ahead = edges_ahead(edge_bytes),
                   entries = h.template length<T>(most);
     Arena<T> arena(std::max(entries, 2 * width), 6);
@@ -358,7 +332,7 @@ static void adjoint_rows(Heads<KT> h, const AttendAdjoint<SX>& p, double* sums, 
         const uint64_t row_bits = p.drop.is_on ? drop_id(p.drop.column_ids[row]) : 0;
         for (int64_t e = p.A.indptr[row]; e < stop; e += most) {
             const int64_t n = std::min(most, stop - e);
-            take_block(p.A, e, n, ahead, p.G, width, p.record, 3 * K, of);
+            take_block(p.A, e, n, ahead, p.G, width, p.record, 4 * K, of);
             inner<false, true>(h, Inner<SX, SX, T>{of.rows, n, p.X + row * width, nullptr, T(0), dots, of.later},
                                width);
             if (p.drop.is_on)
@@ -370,12 +344,12 @@ static void adjoint_rows(Heads<KT> h, const AttendAdjoint<SX>& p, double* sums, 
                 HeadSums<Total, KT, T> total;
                 each_vector<KT, T>(h, n, [&](int64_t q, int64_t v) __attribute__((always_inline)) {
                     const auto part = [&](int64_t which) __attribute__((always_inline)) {
-                        return gathered<KT, SPGNN_BYTES, T>(record + which * KT + v % KT, of.here + q / KT, 3 * KT);
+                        return gathered<KT, SPGNN_BYTES, T>(record + which * KT + v % KT, of.here + q / KT, 4 * KT);
                     };
                     const auto s = part(0) + of_columns<V, KT>(mine, v);
-                    const auto alpha = alpha_of<T>((s > zero ? s : s * slope) - part(1));
+                    const auto alpha = share_of<T>((s > zero ? s : s * slope) - part(1)) * part(2);
                     const auto m = p.drop.is_on ? in_pieces<KT, SPGNN_BYTES>(mask + q) : one;
-                    const auto de = alpha * (m * in_pieces<KT, SPGNN_BYTES>(dots + q) - part(2));
+                    const auto de = alpha * (m * in_pieces<KT, SPGNN_BYTES>(dots + q) - part(3));
                     V::store(w + q, alpha * m);
                     total.add(v, only<V>(s > zero ? de : de * slope, n * KT - q, T(0)));
                 });
@@ -383,22 +357,22 @@ static void adjoint_rows(Heads<KT> h, const AttendAdjoint<SX>& p, double* sums, 
             } else {
                 for (int64_t i = 0; i < n; ++i)
                     for (int64_t k = 0; k < h.K(); ++k) {
-                        const T* of_row = record + of.here[i] * 3 * h.K() + k;
+                        const T* of_row = record + of.here[i] * 4 * h.K() + k;
                         const T s = of_row[0] + mine[k];
                         w[i * h.stride() + k] = (s > 0 ? s : s * p.slope) - of_row[h.K()];
                     }
                 each_vector<KT, T>(h, n, [&](int64_t q, int64_t) __attribute__((always_inline)) {
-                    V::store(w + q, alpha_of<T>(V::load(w + q)));
+                    V::store(w + q, share_of<T>(V::load(w + q)));
                 });
                 std::fill_n(du, h.stride(), T(0));
                 for (int64_t i = 0; i < n; ++i)
                     for (int64_t k = 0; k < h.K(); ++k) {
-                        const T* of_row = record + of.here[i] * 3 * h.K() + k;
+                        const T* of_row = record + of.here[i] * 4 * h.K() + k;
                         const int64_t q = i * h.stride() + k;
-                        const T m = p.drop.is_on ? mask[q] : T(1);
-                        const T de = w[q] * (m * dots[q] - of_row[2 * h.K()]);
+                        const T m = p.drop.is_on ? mask[q] : T(1), alpha = w[q] * of_row[2 * h.K()];
+                        const T de = alpha * (m * dots[q] - of_row[3 * h.K()]);
                         du[k] += of_row[0] + mine[k] > 0 ? de : de * p.slope;
-                        w[q] *= m;
+                        w[q] = alpha * m;
                     }
             }
             for (int64_t k = 0; k < h.K(); ++k) dright[k] += du[k];

@@ -105,7 +105,7 @@ static void adjoint2_rows(Heads<KT> h, const Attend2Adjoint<SX>& p, double* da, 
         if (is_fresh && p.A.indptr[row] == stop) std::fill_n(out, width, T(0));
         for (int64_t e = p.A.indptr[row]; e < stop; e += most) {
             const int64_t n = std::min(most, stop - e);
-            take_block(p.A, e, n, ahead, read, width, p.record, COLUMNS ? 2 * K : 0, of);
+            take_block(p.A, e, n, ahead, read, width, p.record, COLUMNS ? 3 * K : 0, of);
             inner<true, true>(h, Inner<SX, SX, T>{of.rows, n, f, p.a, p.slope, w, of.later}, width);
             if (COLUMNS) {
                 for (int64_t i = 0; i < n; ++i) {
@@ -123,32 +123,32 @@ static void adjoint2_rows(Heads<KT> h, const Attend2Adjoint<SX>& p, double* da, 
                     return mix(mix(p.drop.key ^ drop_id(p.drop.row_ids[to])) ^ drop_id(p.drop.column_ids[from]));
                 });
             if constexpr (KT > 0) {
-                const T* record = COLUMNS ? p.record : p.record + row * 2 * KT;
+                const T* record = COLUMNS ? p.record : p.record + row * 3 * KT;
                 each_vector<KT, T>(h, n, [&](int64_t q, int64_t v) __attribute__((always_inline)) {
                     const auto part = [&](int64_t which) __attribute__((always_inline)) {
                         if constexpr (COLUMNS)
-                            return gathered<KT, SPGNN_BYTES, T>(record + which * KT + v % KT, of.here + q / KT, 2 * KT);
+                            return gathered<KT, SPGNN_BYTES, T>(record + which * KT + v % KT, of.here + q / KT, 3 * KT);
                         else
                             return of_columns<V, KT>(record + which * KT, v);
                     };
-                    const auto alpha = alpha_of<T>(in_pieces<KT, SPGNN_BYTES>(w + q) - part(0));
+                    const auto alpha = share_of<T>(in_pieces<KT, SPGNN_BYTES>(w + q) - part(0)) * part(1);
                     const auto m = p.drop.is_on ? in_pieces<KT, SPGNN_BYTES>(mask + q) : V::all(T(1));
-                    V::store(de + q, alpha * (m * in_pieces<KT, SPGNN_BYTES>(dots + q) - part(1)));
+                    V::store(de + q, alpha * (m * in_pieces<KT, SPGNN_BYTES>(dots + q) - part(2)));
                     V::store(w + q, alpha * m);
                 });
             } else {
-                const auto of_row = [&](int64_t i) { return p.record + (COLUMNS ? of.here[i] : row) * 2 * K; };
+                const auto of_row = [&](int64_t i) { return p.record + (COLUMNS ? of.here[i] : row) * 3 * K; };
                 for (int64_t i = 0; i < n; ++i)
                     for (int64_t k = 0; k < K; ++k) w[i * h.stride() + k] -= of_row(i)[k];
                 each_vector<KT, T>(h, n, [&](int64_t q, int64_t) __attribute__((always_inline)) {
-                    V::store(w + q, alpha_of<T>(V::load(w + q)));
+                    V::store(w + q, share_of<T>(V::load(w + q)));
                 });
                 for (int64_t i = 0; i < n; ++i)
                     for (int64_t k = 0; k < K; ++k) {
                         const int64_t q = i * h.stride() + k;
-                        const T m = p.drop.is_on ? mask[q] : T(1);
-                        de[q] = w[q] * (m * dots[q] - of_row(i)[K + k]);
-                        w[q] *= m;
+                        const T m = p.drop.is_on ? mask[q] : T(1), alpha = w[q] * of_row(i)[K + k];
+                        de[q] = alpha * (m * dots[q] - of_row(i)[2 * K + k]);
+                        w[q] = alpha * m;
                     }
             }
             if (COLUMNS) {

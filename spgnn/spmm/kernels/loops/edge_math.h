@@ -91,9 +91,9 @@ static inline __attribute__((always_inline)) typename Lanes<T, BYTES>::reg exp_o
     return given < least ? zero : p;
 }
 
-// exp(e - L), a share of a sum of which L is the logarithm, so at most 1: e was rounded once more than L.
+// exp(e - top) of a score that backward computes again: at most 1, even where a compiler rounds it in another way.
 template <class T>
-static inline __attribute__((always_inline)) typename Lanes<T, SPGNN_BYTES>::reg alpha_of(
+static inline __attribute__((always_inline)) typename Lanes<T, SPGNN_BYTES>::reg share_of(
     typename Lanes<T, SPGNN_BYTES>::reg x) {
     return exp_of<T, SPGNN_BYTES>(x > 0 ? typename Lanes<T, SPGNN_BYTES>::reg{} : x);
 }

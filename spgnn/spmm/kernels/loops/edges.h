@@ -121,14 +121,14 @@ void softmax_sums_rows(const EdgeValues<T>& p, int64_t begin, int64_t end) {
     of_heads<T>(p.K, [&](auto h) { softmax_sums_rows(h, p, begin, end); });
 }
 
-// out_ij = exp(e_ij - L_i).
+// out_ij = exp(e_ij - top_i) scale_i; scale is in the place of sum.
 template <class T>
 void softmax_rows(const EdgeValues<T>& p, int64_t begin, int64_t end) {
     typedef Full<T> V;
     const int64_t K = p.K;
     for (int64_t row = begin; row < end; ++row)
         for (int64_t e = p.A.indptr[row]; e < p.A.indptr[row + 1]; ++e)
-            for (int64_t k = 0; k < K; ++k) p.out[e * K + k] = p.values[e * K + k] - p.L[row * K + k];
+            for (int64_t k = 0; k < K; ++k) p.out[e * K + k] = p.values[e * K + k] - p.top[row * K + k];
     int64_t q = p.A.indptr[begin] * K;
     const int64_t stop = p.A.indptr[end] * K;
     for (; q + V::count <= stop; q += V::count) V::store(p.out + q, exp_of<T, SPGNN_BYTES>(V::load(p.out + q)));
@@ -136,6 +136,9 @@ void softmax_rows(const EdgeValues<T>& p, int64_t begin, int64_t end) {
     std::copy_n(p.out + q, stop - q, last);
     V::store(last, exp_of<T, SPGNN_BYTES>(V::load(last)));
     std::copy_n(last, stop - q, p.out + q);
+    for (int64_t row = begin; row < end; ++row)
+        for (int64_t e = p.A.indptr[row]; e < p.A.indptr[row + 1]; ++e)
+            for (int64_t k = 0; k < K; ++k) p.out[e * K + k] *= p.sum[row * K + k];
 }
 
 // out_ij = alpha_ij (dalpha_ij - D_i).
@@ -145,7 +148,7 @@ void softmax_adjoint_rows(const EdgeValues<T>& p, int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row)
         for (int64_t e = p.A.indptr[row]; e < p.A.indptr[row + 1]; ++e)
             for (int64_t k = 0; k < K; ++k)
-                p.out[e * K + k] = p.values[e * K + k] * (p.more[e * K + k] - p.L[row * K + k]);
+                p.out[e * K + k] = p.values[e * K + k] * (p.more[e * K + k] - p.D[row * K + k]);
 }
 
 // out_i (+)= sum_j U_ij V_ij.

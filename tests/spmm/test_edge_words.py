@@ -193,6 +193,20 @@ def test_shares_of_large_values_add_up_to_1_in_whole_and_pruned_steps(comm, size
         train(Stack(Shares(6, size), GCN(6, 3)), dgraph, epochs=1, prune=prune)
 
 
+@parallel([1, 2, 3, 4], mpi=[])
+def test_values_of_minus_infinity_have_no_share_whatever_the_parts(comm):
+    graph = random_graph(n=24, edges=900, use="directed")
+    S = random(graph.A.nnz, 3)
+    S[random(*S.shape, seed=1) > 0] = -torch.inf  # the only values of many a row on a rank
+    A, edges = operator(comm, graph, replication=2 if comm.size == 4 else 1), List(graph)
+    S[edges.row == 5], S[edges.row == 6] = (
+        -torch.inf,
+        torch.where(S[edges.row == 6] > 0.5, torch.nan, S[edges.row == 6]),
+    )
+    mine = edges.own(A)
+    torch.testing.assert_close(A.softmax(S[mine]), edges.softmax(S)[mine], rtol=1e-13, atol=1e-14, equal_nan=True)
+
+
 @parallel([1, 2, 4], mpi=[])
 def test_attributes_of_8_bits_are_scores(comm):
     E = np.random.default_rng(1).integers(0, 256, (90, 3)).astype(np.uint8)

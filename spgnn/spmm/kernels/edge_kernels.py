@@ -32,7 +32,7 @@ class HostEdges:
         self._matrices(1, A, out_EK.shape[1], left_nK, right_cK, add_EK, None, out_EK)
 
     def softmax_sums(self, A, e_EK, top_nK, sum_nK, accumulate=False) -> None:
-        """top_i = max_j e_ij, sum_i = sum_j exp(e_ij - top_i)."""
+        """top_i = max_j e_ij, sum_i = sum_j exp(e_ij - top_i); of -inf alone the lowest finite number and 0."""
         self._values(0, A, e_EK, top=top_nK, sum=sum_nK, accumulate=accumulate)
 
     def row_softmax(self, A, e_EK, top_nK, scale_nK, out_EK) -> None:

@@ -74,7 +74,8 @@ __global__ void __launch_bounds__(256)
         if (col + 32 * v < F) out[team.row * F + col + 32 * v] = acc[v];
 }
 
-// top_i = max_j e_ij, sum_i = sum_j exp(e_ij - top_i), or on from there. EVEN: 32 / K nonzeros at a time.
+// top_i = max_j e_ij, sum_i = sum_j exp(e_ij - top_i), or on from there. top stays finite: -inf alone has the sum 0.
+// EVEN: 32 / K nonzeros at a time.
 template <class T, bool EVEN>
 __global__ void __launch_bounds__(256) softmax_sums(const i64* __restrict__ indptr, const T* __restrict__ values,
                                                     T* top, T* sum, i64 n, i32 K, i32 flags) {
@@ -83,14 +84,14 @@ __global__ void __launch_bounds__(256) softmax_sums(const i64* __restrict__ indp
     const i32 lane = threadIdx.x % 32, step = EVEN ? 32 / K : 1;
     for (i32 h = EVEN ? lane % K : lane; h < K; h += EVEN ? K : 32) {
         const bool goes_on = (flags & ACCUMULATE) && (!EVEN || lane < K);
-        T now = goes_on ? top[row * K + h] : -infinity<T>(), all = goes_on ? sum[row * K + h] : T(0);
+        T now = goes_on ? top[row * K + h] : lowest<T>(), all = goes_on ? sum[row * K + h] : T(0);
         for (i64 e = indptr[row] + (EVEN ? lane / K : 0); e < indptr[row + 1]; e += step) {
             const T score = __ldg(values + e * K + h);
             if (score > now) {
                 all *= exp_of(now - score);
                 now = score;
             }
-            if (score != -infinity<T>()) all += exp_of(score - now);
+            all += exp_of(score - now);
         }
         for (int apart = 16; EVEN && apart >= K; apart /= 2) {
             const T other = __shfl_xor_sync(0xffffffffu, now, apart), more = __shfl_xor_sync(0xffffffffu, all, apart);
@@ -99,8 +100,6 @@ __global__ void __launch_bounds__(256) softmax_sums(const i64* __restrict__ indp
             now = most;
         }
         if (EVEN && lane >= K) return;
-        // A row of -inf alone has no weights: NaN, as on the CPU.
-        if (now == -infinity<T>() && indptr[row] < indptr[row + 1]) all = now - now;
         top[row * K + h] = now;
         sum[row * K + h] = all;
     }

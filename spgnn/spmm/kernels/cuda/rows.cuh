@@ -15,6 +15,17 @@ __device__ inline double infinity<double>() {
     return __longlong_as_double(0x7ff0000000000000ll);
 }
 
+template <class T>
+__device__ inline T lowest();  // of finite numbers
+template <>
+__device__ inline float lowest<float>() {
+    return __uint_as_float(0xff7fffffu);
+}
+template <>
+__device__ inline double lowest<double>() {
+    return __longlong_as_double(0xffefffffffffffffll);
+}
+
 __device__ inline float loaded_entry(const float* p) { return __ldg(p); }
 __device__ inline double loaded_entry(const double* p) { return __ldg(p); }
 __device__ inline bfloat16 loaded_entry(const bfloat16* p) {

@@ -90,7 +90,7 @@ void weighted_rows(const EdgeMatrices<T>& p, int64_t begin, int64_t end) {
     of_heads<T>(p.K, [&](auto h) { weighted_rows(h, p, begin, end); });
 }
 
-// top_i = max_j e_ij, sum_i = sum_j exp(e_ij - top_i), or on from there.
+// top_i = max_j e_ij, sum_i = sum_j exp(e_ij - top_i), or on from there. top stays finite: -inf alone has the sum 0.
 template <int KT, class T>
 static void softmax_sums_rows(Heads<KT> h, const EdgeValues<T>& p, int64_t begin, int64_t end) {
     const int64_t K = h.K(), entries = h.template length<T>(BLOCK_MOST);
@@ -98,7 +98,7 @@ static void softmax_sums_rows(Heads<KT> h, const EdgeValues<T>& p, int64_t begin
     T *w = arena.take(entries), *largest = arena.take(entries);
     RowState<KT, T> state(h, arena);
     for (int64_t row = begin; row < end; ++row) {
-        std::fill_n(state.top, h.stride(), -std::numeric_limits<T>::infinity());
+        std::fill_n(state.top, h.stride(), std::numeric_limits<T>::lowest());
         std::fill_n(state.sum, h.stride(), T(0));
         if (p.accumulate) {
             copy_heads(h, p.top + row * K, state.top);

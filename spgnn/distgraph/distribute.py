@@ -243,7 +243,7 @@ def _check_ranks(k: int, layout: Layout) -> None:
         raise PartitionError(f"the partition has k = {k} parts, the job {P} rank(s){copies}; {fits}")
 
 
-def check_options(comm, source, partition, how: Distribution, **options) -> None:
+def check_options(comm: Communicator, source, partition, how: Distribution, **options) -> None:
     """Raise, on all ranks, where options, kinds of sources, or versions differ between ranks; options: more of them. Collective."""
     is_folder = lambda given: isinstance(given, PartitionFolder)
     kinds = {"option.source": "folder" if is_folder(source) else "graph"}
@@ -280,7 +280,7 @@ def partition_facts(partition: Partition | np.ndarray | None, rank: int) -> dict
     return facts | {"partition.owner": digest(owner_N.astype(np.int64)) if has_integers else str(owner_N.dtype)}
 
 
-def check_folder(comm, folder: PartitionFolder) -> None:
+def check_folder(comm: Communicator, folder: PartitionFolder) -> None:
     """Raise, on all ranks, where they see different partition folders; a manifest has the digests of the rest. Collective."""
     is_there = lambda: (folder.path / "manifest.json").is_file()
     manifest = together(comm, lambda: folder.hash[:16] if is_there() else "missing")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -14,6 +15,9 @@ from ..layers import Stack
 from ..layers.layer import width_of
 from ..machine import host_id
 from ..spmm.kernels.buffers import sum_dtype
+
+if TYPE_CHECKING:
+    from ..dist import Communicator
 
 
 def prepare_model(model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig) -> None:
@@ -59,7 +63,7 @@ def check_width(model: torch.nn.Module, dgraph: DistGraph) -> None:
         raise ShapeError(f"{dgraph.name} has {dgraph.n_features} features; layer 1 reads {f_in}")
 
 
-def check_own(comm, model: torch.nn.Module) -> None:
+def check_own(comm: Communicator, model: torch.nn.Module) -> None:
     """Raise UsageError on all ranks where some, as threads of one process, were given the same weights. Collective."""
     if len(set(comm.all_gather_json(f"{host_id()} {os.getpid()}"))) == comm.size:
         return

@@ -19,6 +19,7 @@ from ..chains.dropout import Key, check_rate, is_nothing
 from ..chains.end import ENDS
 from ..chains.end import end as ended
 from ..exchange.column_rows import ColumnRows, gradient_of, over_table, share_gradient, stored
+from ..exchange.ghosts import ColumnBlock
 from ..kernels.attention_sums import AttentionSums, EdgeDrop
 from ..kernels.backend import kernels_on
 from ..kernels.buffers import sum_dtype
@@ -38,7 +39,7 @@ class Scores(NamedTuple):
     is_table: bool
     act: int = 0
 
-    def drop(self, A: AtLayer, block) -> EdgeDrop | None:
+    def drop(self, A: AtLayer, block: ColumnBlock) -> EdgeDrop | None:
         """Return the dropout of a block of columns."""
         if self.rate == 0 or is_nothing(self.key):
             return None

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from ..chains.backward import first_order, is_own, own
+from ..exchange.ghosts import ColumnBlock
 from ..kernels.buffers import sum_dtype
 from ..operator.facts import AtLayer
 from .edges import to_columns, weighted
@@ -129,7 +130,7 @@ def products_of_nodes(
         return torch.addmm(b_C, H_nF, W[:F]), (H_nF @ W[F : 2 * F]).to(A.dtype)
 
 
-def first_product(A: AtLayer, block, at: slice, U_nC, V_cC, E_EF, W_e) -> torch.Tensor:
+def first_product(A: AtLayer, block: ColumnBlock, at: slice, U_nC, V_cC, E_EF, W_e) -> torch.Tensor:
     """Return U_i + V_j + E_ij W_e of some nonzeros of a block."""
     column, row = A.edge_index[:, at]
     Z = (E_EF[at] @ W_e).add_(U_nC.index_select(0, row))
@@ -162,7 +163,7 @@ def chunks(A: AtLayer, rows: int, columns: int) -> Iterator[slice]:
     yield from (slice(start, min(start + size, rows)) for start in range(0, rows, size or 1))
 
 
-def edge_chunks(A: AtLayer, block, columns: int) -> Iterator[slice]:
+def edge_chunks(A: AtLayer, block: ColumnBlock, columns: int) -> Iterator[slice]:
     """Yield the nonzeros of each chunk of a block of columns, as places among all of the rank's."""
     if A.device.type == "meta":  # which blocks they are in is not known there
         yield from () if block.is_ghost else chunks(A, A.n_edges, columns)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,7 +17,10 @@ from ..kernels.backend import kernels_of
 from ..kernels.buffers import sum_dtype
 from ..operator.facts import AtLayer
 from ..operator.features import DenseRows, SparseRows, gemm
-from .ghosts import rounded
+from .ghosts import ColumnBlock, rounded
+
+if TYPE_CHECKING:
+    pass
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +48,7 @@ class Linear(torch.autograd.Function):
     gives_whole_gradients = True
 
     @staticmethod
-    def forward(ctx: Any, A: AtLayer, H_mF, ghosts_gF, W_FC, bias_C):
+    def forward(ctx: Any, A: AtLayer, H_mF: torch.Tensor, ghosts_gF, W_FC, bias_C):
         H_mF = H_mF if H_mF.is_sparse else stored(A, H_mF)
         ctx.A, parts, X_tC = A, [], None
         if len(A.column_blocks) > 1:  # of one the product itself is the table
@@ -119,12 +122,12 @@ def _left(A: AtLayer, rows_cF: torch.Tensor | SparseRows) -> DenseRows | SparseR
     return rows_cF if isinstance(rows_cF, SparseRows) else DenseRows(rows_cF, A)
 
 
-def is_multiplied(A: AtLayer, block) -> bool:
+def is_multiplied(A: AtLayer, block: ColumnBlock) -> bool:
     """Return whether this rank multiplies with a block of columns: of a process row one does with the own columns."""
     return block.is_ghost or A.holds_own
 
 
-def over_rows(A: AtLayer, H_mF, ghosts_gF: torch.Tensor | SparseRows | None) -> Iterator:
+def over_rows(A: AtLayer, H_mF: torch.Tensor, ghosts_gF: torch.Tensor | SparseRows | None) -> Iterator:
     """Yield (block, rows) for own and ghost columns, with ghost rows that are cached or fetched. Collective."""
     if ghosts_gF is None:
         yield from A.over_columns(H_mF)

@@ -59,7 +59,7 @@ class ExchangePlan:
         """Return the same plan with the operations and wires of a layout. Not collective."""
         return self.packed(self.comm, self.pack, self.send_rows_P, self.recv_rows_P, self.pool, layout)
 
-    def _set_up(self, comm, pack: Selection | LocalCSR, n: int, pool: Pool, layout) -> None:
+    def _set_up(self, comm: Communicator, pack: Selection | LocalCSR, n: int, pool: Pool, layout) -> None:
         self.comm, self.pack, self.n, self.pool = comm, pack, n, pool
         self.g = int(self.recv_rows_P.sum())
         self.layout = layout or PLAIN
@@ -125,7 +125,7 @@ class ExchangePlan:
         packed = sp.csr_array(X_nF[self.send_index])
         return exchange_csr(self.comm, packed, self.send_rows_P, self.recv_rows_P)
 
-    def _check(self, H, rows: int, what: str) -> None:
+    def _check(self, H: torch.Tensor, rows: int, what: str) -> None:
         if H.ndim != 2 or H.shape[0] != rows:
             raise ShapeError(
                 f"rank {self.comm.rank}: got shape {tuple(H.shape)}, expected ({rows}, F): one row for each {what} node"

@@ -55,7 +55,7 @@ class TimedOperations(Operations):
             if self.settle is not None:
                 self.settle()
 
-    def start(self, comm, send, send_rows, recv, recv_rows):
+    def start(self, comm: Communicator, send, send_rows, recv, recv_rows):
         flight = _Flight(self.traffic.open_label(), self.recorder.clock(), *sent(comm, send, send_rows))
         with self.span(START):
             flight.request = super().start(comm, send, send_rows, recv, recv_rows)
@@ -66,7 +66,7 @@ class TimedOperations(Operations):
             super().wait(request)
         self.recorder.add_flight(request.label, request.start_s, request.ended_s, request.bytes, request.messages)
 
-    def sum_rows(self, comm, send, send_rows, recv, recv_rows):
+    def sum_rows(self, comm: Communicator, send, send_rows, recv, recv_rows):
         n_bytes, messages = sent(comm, send, send_rows)
         with self.recorder.span(SUM, self.traffic.open_label(), n_bytes=n_bytes, messages=messages):
             super().sum_rows(comm, send, send_rows, recv, recv_rows)

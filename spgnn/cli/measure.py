@@ -73,7 +73,7 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
     \b
       rows sent    in one product with the adjacency matrix, by all ranks
       between hosts  of these rows, with --hosts
-      rows summed  in the sums of its partial results, with replication
+      rows summed  sent to add up its partial results, with replication
       max sent     rows sent by the busiest rank; max/mean: divided by the mean
       max read     rows received by the rank that receives most
       messages     pairs of ranks of which one sends the other rows

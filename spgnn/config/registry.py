@@ -1,4 +1,4 @@
-"""Registry: what has a name, built in or a user's: families of models, samplers, partitioners."""
+"""Registry: entries by name, built in or registered by a user: families of models, samplers, partitioners."""
 
 from __future__ import annotations
 

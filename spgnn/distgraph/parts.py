@@ -57,7 +57,7 @@ class Parts:
                  reordered.
     own      numbers of the parts of this rank, rising; k: parts of all ranks.
     drawn_N  the split of all nodes, (N,) int8, where none is given; else None.
-    Raises: PartitionError for a folder without sums or so many hops; UsageError for unknown options. Collective; the
+    Raises: PartitionError for a folder without row sums, or with halos of fewer hops; UsageError for unknown options. Collective; the
             methods are not.
     """
 

@@ -108,7 +108,7 @@ class Call:
 class RankPass:
     """What one rank did.
 
-    ids       original ids of its rows: {n: of own nodes}, {E: row * N + column of nonzeros}, by their number.
+    own_n     original ids of its own nodes; nonzeros: {E: row * N + column of each} of operators of E nonzeros.
     columns   t of the operators that it met; is_counted: False for rows that another rank counts.
     """
 

@@ -139,7 +139,7 @@ def made_on(checkpoints: Path) -> tuple[Path, dict[str, Any]]:
 def check_graph(path: Path, before: dict[str, Any], here: dict[str, Any], fix: str = CONTINUE) -> None:
     """Raise CheckpointError unless a checkpoint was made on this graph.
 
-    Args: before, here  graph_facts of the checkpoint, {} where it has none, and of this graph; fix: what to do then.
+    Args: before  graph_facts of the checkpoint, {} if it has none; here: of this graph; fix: the advice of the error.
     """
     names = [name for name in here if before and name != "parts" and before.get(name) != here[name]]
     if names:

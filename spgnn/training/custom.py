@@ -50,7 +50,7 @@ class Custom:
             raise UsageError("class_weights weigh the cross-entropy; weigh the rows in loss, or omit one of them")
 
     def given(self) -> list[str]:
-        """Return the names of what differs from the command line's."""
+        """Return the names of the fields that differ from the defaults of the command line."""
         is_default = lambda value, default: value is default or isinstance(value, str) and value == default
         return [field.name for field in fields(self) if not is_default(getattr(self, field.name), field.default)]
 

@@ -28,7 +28,7 @@ def attend2(indptr=INDPTR, indices=INDICES):
 
 
 def adjoint(indptr=INDPTR, indices=INDICES):
-    record, right = np.zeros((N, 3), np.float32), ONE_HEAD[0]
+    record, right = np.zeros((N, 4), np.float32), ONE_HEAD[0]
     _kernels.attend_adjoint(indptr, indices, X, X, record, right, X[:2], None, Y, 0.2, None)
 
 

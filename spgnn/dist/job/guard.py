@@ -126,7 +126,7 @@ def _stat(pid: int) -> list[str]:
 
 
 def end_stopped(pids: Iterable[int]) -> None:
-    """Kill the processes that are stopped: the SIGTERM of a launcher such as torchrun, which waits 30 s, ends none."""
+    """Kill the processes that are stopped: SIGTERM does not end them, and a launcher such as torchrun would wait 30 s."""
     for pid in pids:
         with contextlib.suppress(OSError):
             if _stat(pid)[0] in "tT":

@@ -80,7 +80,7 @@ def binary_cross_entropy(Z_nC, Y_nC, rows_m, count: int, weight_m: torch.Tensor 
 def number_loss(
     Z_nC: torch.Tensor, Y_nC, rows_t, how: NumberLoss, deviation_C, total: float, weight_t: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Return this rank's part of 1/total sum_tc w_t l((Z_tc - Y_tc) / s_c) over rows by index and columns; NaN does not count.
+    """Return this rank's part of 1/total sum_tc w_t l((Z_tc - Y_tc) / s_c), t of rows_t; entries where Y is NaN are left out.
 
     l(e) is e^2 (mse), |e| (mae), or e^2 / 2 up to |e| = 1 and |e| - 1/2 beyond (huber).
     Args: deviation_C  s, (C,); total: the sum of w over what counts, all ranks; weight_t: w, (t,); None: 1.

@@ -144,7 +144,7 @@ def over_table(A: AtLayer, X: torch.Tensor, is_table: bool) -> Iterator:
 
 
 def gradient_of(A: AtLayer, rows_of: Callable[[bool], torch.Tensor], is_table: bool) -> torch.Tensor:
-    """Return the gradient of what over_table goes through, of the gradients of its parts: rows_of(is_ghost)."""
+    """Return the gradient of the X that over_table reads; rows_of(is_ghost): of its own or its ghost rows."""
     if is_table and len(A.column_blocks) == 1:
         return rounded(A.pool, rows_of(False), A.dtype)
     if is_table:

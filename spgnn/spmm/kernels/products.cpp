@@ -250,7 +250,7 @@ nb::tuple cut_tiles(const Array<int64_t>& indptr, const Array<I>& indices, const
                     longest = std::max(longest, e - first);
                 }
                 if (held < std::max(least * height, uses * TILE_COLUMNS) ||
-                    longest > 255) {  // duplicates could be more
+                    longest > 255) {  // a count is a byte: duplicates could exceed it
                     counts.resize(blocks[b].tiles * height);
                     break;
                 }

@@ -87,7 +87,7 @@ class Passes(tuple):
 
 
 def cut(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, m: int, threads: int = 0) -> Passes:
-    """Return the passes of a CSR with sorted columns: each row in those of its group, in the order of columns."""
+    """Return the passes of a CSR with sorted columns. Rows are grouped by length; each group has passes of its own."""
     passes: list[Tiles | Panel] = []
     lengths = np.diff(indptr)
     group = sum((lengths >= NONZEROS_A_PANEL * count).astype(np.int8) for count in PANELS)  # 2: the longest

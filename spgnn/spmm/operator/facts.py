@@ -44,7 +44,7 @@ class SpMM(Protocol):
 
     An operator that has these facts and primitives, and inherits from Operator, runs every layer. Operator has those of
     one process with all rows, square A and dense H, but n, m, node_n, column_blocks, dtype, apply and adjoint.
-    Each primitive is collective but `select`; `place` says where what it sends is counted.
+    All primitives are collective, except `select`. `place` is the layer and pass for which sent bytes are counted.
     """
 
     name: str  # differs between the operators of a graph

@@ -17,7 +17,7 @@ from .features import SparseRows
 
 
 class FeatureRows:
-    """X of a whole graph. `take` is thread-safe with a pool for each thread: X is read alone.
+    """X of a whole graph. `take` is thread-safe if each thread has its own pool, as X is only read.
 
     Args:   X_NF     (N, F) row-major array, maybe memory-mapped, or SciPy CSR, whose arrays may be.
             dtype    of the gathered rows.

@@ -22,7 +22,7 @@ from .step import sum_loss, sum_ranks
 
 
 def check_loss(dgraph: DistGraph, config: TrainConfig) -> None:
-    """Raise UsageError where a loss of numbers is named, and labels are classes."""
+    """Raise UsageError if config.loss names a loss of numbers, but labels are classes."""
     if config.loss != "auto" and not dgraph.is_regression:
         raise UsageError(
             f"--loss {config.loss} is for numbers, and the labels of {dgraph.name} are {dgraph.task}; omit it, or give floats: "

@@ -46,8 +46,8 @@ class RowCounts : public stream::Degrees {
     Use use_;
 };
 
-// Entries sorted into buckets: bucket b has the rows of rank bounds[b] to bounds[b + 1] - 1. Ranks number the rows part
-// by part.
+// Entries sorted into buckets: bucket b has the rows of rank bounds[b] to bounds[b + 1] - 1. rank[v] is the place of
+// node v when nodes are sorted by part.
 class Spill {
   public:
     Spill(const uint32_t* rank, int64_t n, std::vector<int64_t> bounds, Use use, int64_t capacity)

@@ -24,7 +24,7 @@ struct Product {
     const T* add;   // rows as Y has them; null: none
     bool accumulate, relu;
     int64_t nnz;
-    const int64_t* rows;  // of Y and add, for each row of A, each once; null: in the order of A
+    const int64_t* rows;  // rows[i]: the row of Y and of add for row i of A, all different; null: row i
 };
 
 // out (n, m) = X W (+ add) (+ bias), then ReLU; X (n, k) with rows ldx apart, W packed.

@@ -244,7 +244,7 @@ __attribute__((noinline)) static void inner_tile(const Inner<SX, SF, T>& t, int6
     for (int v = 0; v < NV; ++v) f[v] = V::load(t.f + col + at(v));
     if (SCORES)
         for (int v = 0; v < NV; ++v) a[v] = V::load(t.a + col + at(v));
-    if (NV > 1) {  // the lanes of the last vector that are in the one before, too
+    if (NV > 1) {  // the lanes that the vector before has too become 0: each column counts once
         T lanes[V::count];
         auto& last = SCORES ? a[NV - 1] : f[NV - 1];
         V::store(lanes, last);

@@ -282,6 +282,12 @@ def stacks_of(model: nn.Module) -> list[Stack]:
     return [module for module in model.modules() if isinstance(module, Stack)]
 
 
+def layers_of(model: nn.Module) -> list[Any]:
+    """Return the `layers` of a model, which may be of any class, in order; none where it has no such attribute."""
+    layers: Any = getattr(model, "layers", ())
+    return list(layers)
+
+
 def norms_of(model: nn.Module) -> list[Norm | None]:
     """Return the normalisations of A that the layers of a model use, each once; None: the graph's own."""
     layers = [module for module in model.modules() if isinstance(module, Layer) and hops_of(module) != 0]

@@ -194,8 +194,7 @@ class AverageStep(Step):
         counted = self.comm.traffic.collective_bytes(label=LABEL)
         self.part_steps.load_s = self._local_s = self._sync_s = 0.0
         if self.config.sync == "gradients":
-            for epoch in range(first, last + 1):
-                loss = self._shared_step(epoch)
+            loss = [self._shared_step(epoch) for epoch in range(first, last + 1)][-1]
         else:
             loss = self._average(first, last)
         self.comm.phase = f"epoch {last}"
@@ -208,7 +207,7 @@ class AverageStep(Step):
     def _average(self, first: int, last: int) -> float:
         """Train each part from the same weights and average the results; return the mean loss."""
         exact = None
-        if self.config.correct == "drift":
+        if self.full is not None:
             self.comm.phase = f"epoch {first}, gradient of the whole graph"
             exact = [of_weight.clone() for of_weight in self.full.gradient(first)]
             self.full.global_loss()  # raises where it is not finite
@@ -228,10 +227,11 @@ class AverageStep(Step):
         Args: exact  grad F(W) of drift correction.
         """
         self._state.write(start)
+        loss = float("nan")
         shifts: list[torch.Tensor] = []  # grad F(W) - g_p(W)
         for epoch in epochs:
             self.comm.phase = f"epoch {epoch}, part {p}"
-            if self.config.sampler != "none":
+            if isinstance(step, SampledStep):
                 loss = step.update(epoch, epoch)
                 continue
             gradients = step.gradient(epoch)
@@ -250,9 +250,12 @@ class AverageStep(Step):
         """Move the weights along sum_p alpha_p g_p; return the mean loss."""
         buffers = TensorVector(self._buffers)
         before = buffers.read()
-        vector = lambda: TensorVector([*(weight.grad for weight in self._weights), *self._buffers])
+        vector = lambda: TensorVector(
+            [*(weight.grad for weight in self._weights if weight.grad is not None), *self._buffers]
+        )
 
-        def train(p: int, step: FullStep) -> tuple[float, torch.Tensor]:
+        def train(p: int, step: PartStep) -> tuple[float, torch.Tensor]:
+            assert isinstance(step, FullStep)  # gradients are not averaged with a sampler
             self.comm.phase = f"epoch {epoch}, part {p}"
             buffers.write(before)
             step.gradient(epoch)
@@ -306,7 +309,7 @@ class AverageStep(Step):
         else:
             n_sums, size = len(records), self._state.size
         names = ("interval", "sync", "hops", "correct", "evaluation")
-        return {"parts": self.parts.k} | {name: getattr(self.config, name) for name in names} | {
+        return {"parts": self.part_steps.parts.k} | {name: getattr(self.config, name) for name in names} | {
             "sync_bytes": sum(record["sync_bytes"] for record in records),
             "sync_bytes_predicted": 8 * (size + 1) * n_sums,
         }  # fmt: skip

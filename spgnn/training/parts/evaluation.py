@@ -16,6 +16,7 @@ from ...cost.memory import OWNER_BYTES, SETUP_BYTES, nonzero_bytes
 from ...distgraph import DistGraph, Parts, merge_parts
 from ...errors import ResourceError, UsageError
 from ...layers import Stack
+from ...layers.layer import width_of
 from ...machine import rss_bytes
 from .average import memory_of_rank
 from .inference import passes_of
@@ -90,7 +91,7 @@ def together_bytes(model: torch.nn.Module, parts: Parts) -> int:
     """Return the predicted bytes that this rank needs for all its parts at once, X and A X among them."""
     n, g, nnz = (sum(parts.sizes(p)[name] for p in parts.own) for name in ("n", "g", "nnz"))
     g = min(g, parts.n_nodes - n)  # the rows of other ranks
-    f_in = next((layer.f_in for layer in model.modules() if hasattr(layer, "f_in")), 0)
+    f_in = next((width_of(layer, "f_in") or 0 for layer in model.modules() if hasattr(layer, "f_in")), 0)
     return _bytes_of(model, parts, n, g, nnz) + 2 * (n + g) * f_in * ITEMSIZE[parts.how.dtype]
 
 
@@ -103,6 +104,6 @@ def _bytes_of(model: torch.nn.Module, parts: Parts, n: int, g: int, nnz: int, nb
     """Return bytes of n own and g other rows with nnz nonzeros: the operator, and the widest input and output of a layer."""
     itemsize = ITEMSIZE[parts.how.dtype]
     layers = model.layers if isinstance(model, Stack) else [model]
-    widths = [(getattr(layer, "f_in", 0), getattr(layer, "f_out", 0)) for layer in layers]
+    widths = [[getattr(layer, name, 0) for name in ("f_in", "f_out")] for layer in layers]
     rows = max((n + g) * (f_in + f_out) + 2 * n * f_out for f_in, f_out in widths)
     return OWNER_BYTES * parts.n_nodes + nnz * (SETUP_BYTES + nonzero_bytes(itemsize)) + rows * itemsize

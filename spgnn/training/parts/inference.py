@@ -28,6 +28,7 @@ from ...machine import give_back_memory
 from ...spmm.chains.autograd import mixed_precision
 from ...spmm.chains.dropout import NOTHING
 from ...spmm.kernels.buffers import array_of
+from ...spmm.operator.features import AnyRows
 from ...spmm.operator.subgraph import SubgraphSpMM
 from ..metrics import count_own, predicted
 from .scratch import Scratch
@@ -152,6 +153,7 @@ class Layerwise:
         self.model, self.parts, self.scratch, self.comm = model, parts, scratch, parts.comm
         self.passes = passes_of(model)
         self.reader = together(self.comm, OwnRowsReader, parts, norms_of(model))
+        assert isinstance(model, Stack)  # of other models passes_of has raised
         f_in = width_of(model.layers[0], "f_in")
         if f_in not in (None, self.reader.n_features):
             raise ShapeError(f"{parts.name} has {self.reader.n_features} features; layer 1 reads {f_in}")
@@ -204,12 +206,13 @@ class Layerwise:
                 scratch.write(_name(number), p, Z)
             del Z
 
-    def _inputs(self, number: int, one: Pass, p: int, scratch: Scratch) -> tuple[OwnRows, torch.Tensor]:
+    def _inputs(self, number: int, one: Pass, p: int, scratch: Scratch) -> tuple[OwnRows, AnyRows]:
         """Return the rows of a part and what a pass reads: own rows, then the halo's, gathered from their owners."""
         if self._open is None or self._open.p != p or number == 1:
             self._open = None
             self._open, X = self.reader.open(p, one.hops if number == 1 else None)
             if number == 1:
+                assert X is not None  # hops are given
                 return self._open, X
         rows, (width, dtype) = self._open, self.written[number - 2]
         H = self.reader.layout.pool.empty(len(rows.node_m), width, dtype=dtype)
@@ -244,7 +247,9 @@ class LayerwiseScorer:
         """Yield labels and split of the own nodes of each own part."""
         for p in self.parts.own:
             block, _, _ = self.parts.source.part(p)
-            yield self.parts.labels(block, len(block.own_n))
+            y_n, split_n = self.parts.labels(block, len(block.own_n))
+            assert y_n is not None and split_n is not None  # see check_trainable
+            yield y_n, split_n
 
     def split(self) -> np.ndarray:
         """Return the split of all nodes in original order, (N,) int8."""
@@ -273,7 +278,9 @@ class LayerwiseScorer:
         Raises: NumericalError on all ranks where a logit is not finite; as evaluate, where a part cannot be read.
         """
         if Z_nC is None:
-            return self.evaluate(is_counted=True)[0]
+            counts, _ = self.evaluate(is_counted=True)
+            assert counts is not None
+            return counts
         return self._sum(together(self.comm, self._own_counts, Z_nC))
 
     def predictions(self) -> np.ndarray | None:
@@ -326,7 +333,7 @@ class LayerwiseScorer:
         return counts
 
     def _add(self, counts: np.ndarray, rows: OwnRows, Z_nC: torch.Tensor) -> None:
-        if rows.y_n is None:
+        if rows.y_n is None or rows.split_n is None:
             raise GraphError(f"{self.parts.name} has no labels; give them with --labels FILE")
         if self.parts.n_classes > self.C:
             raise ShapeError(

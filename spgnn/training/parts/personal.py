@@ -137,6 +137,7 @@ class _Phase:
         chooser = FullScorer(model, dgraph, np.where(split_m == VAL, split_m, -1))
         micro = lambda counts, split: scores(counts[split], dgraph.task)["micro_f1"]
         validate = lambda: micro(chooser.counts(), VAL)
+        assert dgraph.y_n is not None  # see check_trainable
         val_G, y_n = validate(), dgraph.y_n.numpy()[:n]
         has_label_n = labelled(y_n)
         sizes = {name: int((has_label_n & (split_m[:n] == s)).sum()) for s, name in enumerate(SPLITS)}
@@ -184,6 +185,7 @@ class _Phase:
                     self.report({"part": p, "epoch": epoch, "loss": loss, "val": val})
                 if val is not None and 0 < config.patience <= epoch - best:
                     break
+        assert W_p is not None  # the last epoch is scored
         return W_p, best_val, {"epochs": epoch, "best": best}
 
     def _counts(self, scorer: FullScorer, weights: Weights) -> tuple[np.ndarray, torch.Tensor]:
@@ -203,6 +205,6 @@ class _Phase:
         gathered = comm.all_gather(np.concatenate([empty, *(of_part for _, of_part in self.predicted)]))
         predictions_N = np.empty_like(gathered)
         predictions_N[node_N] = gathered
-        named = [scores_of_splits(of, task) for of in self.counts]
+        of_chosen, of_general = (scores_of_splits(of, task) for of in self.counts)
         records.sort(key=lambda record: record["part"])
-        return PersonalResult(records, *named, predictions_N, self.weights)
+        return PersonalResult(records, of_chosen, of_general, predictions_N, self.weights)

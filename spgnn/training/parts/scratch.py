@@ -68,7 +68,7 @@ class Scratch:
         try:
             path.parent.mkdir(exist_ok=True)
             with open(path, "wb", buffering=0) as file:
-                left = memoryview(array).cast("B") if array.size else memoryview(b"")
+                left = array.data.cast("B") if array.size else memoryview(b"")
                 while left:
                     left = left[file.write(left) :]
         except OSError as error:
@@ -78,7 +78,7 @@ class Scratch:
     def read(self, name: str, p: int, out_nF: np.ndarray) -> None:
         """Read the rows of all own nodes of a part into an array of its shape and type."""
         path = self.path(name, p)
-        left = memoryview(out_nF).cast("B") if out_nF.size else memoryview(b"")
+        left = out_nF.data.cast("B") if out_nF.size else memoryview(b"")
         try:
             with open(path, "rb", buffering=0) as file:
                 while left:

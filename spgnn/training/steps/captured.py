@@ -47,15 +47,13 @@ def check_ranks(n_ranks: int) -> None:
         raise UsageError(f"--cuda-graph requires one rank, got {n_ranks}; omit it")
 
 
-class CapturedStep(WrappedStep):
+class CapturedStep(WrappedStep[FullStep]):
     """A FullStep on one rank whose epochs and evaluations are captured: trainer.steps = CapturedStep(trainer.steps).
 
     Tensors that a replayed function returns are overwritten by its next call. All share one pool of memory, so
     that nothing asks for the logits of an evaluation between forward and update.
     Raises: UsageError for several ranks, and on the CPU.
     """
-
-    inner: FullStep
 
     def __init__(self, step: FullStep, capture: Callable | None = None):
         check_ranks(step.comm.size)
@@ -64,7 +62,7 @@ class CapturedStep(WrappedStep):
                 raise UsageError("captured steps require a GPU; distribute the graph with device='cuda'")
             capture = Capture(step.dgraph.A.device)
         super().__init__(step)
-        self._Z_nC = None
+        self._Z_nC: torch.Tensor | None = None
         lengths = [len(stack.layers) for stack in stacks_of(step.model)]
         self.keys = EpochKeys(step.config.seed, max(lengths, default=0), step.dgraph.A.device, len(lengths))
         self._forward = Replayed(lambda: step.outputs(self.keys), capture)
@@ -86,6 +84,7 @@ class CapturedStep(WrappedStep):
         return self.inner.global_loss()
 
     def _loss_and_move(self) -> None:
+        assert self._Z_nC is not None  # forward comes first
         self.inner.move(self.inner.loss(self._Z_nC, overwrite=True))
 
 

@@ -15,7 +15,7 @@ from ...config.names import Task
 from ...distgraph.snapshots import Fields
 from ...errors import GraphError, NumericalError, ShapeError, SpgnnError
 from ...graph import TRAIN
-from ...layers.stack import set_epoch
+from ...layers.stack import Units, layers_of, set_epoch
 from ...spmm.chains.autograd import mixed_precision, on_this_thread
 from ...spmm.chains.loss import number_loss
 from ...spmm.dry.dry import dry_run
@@ -59,7 +59,7 @@ class FieldsStep(Step):
     def update(self, first: int, last: int) -> float:
         """Train one epoch, first = last, and return its loss over all numbers."""
         check_trained(self.model, self.optimizer)
-        order = np.random.default_rng([self.config.seed, last]).permutation(self.train_S)
+        order = np.random.default_rng([self.config.seed, last]).permutation(self.train_S).tolist()
         batches = [order[start : start + self.size] for start in range(0, len(order), self.size)]
         sums = np.zeros(2)
         for number, snapshots in enumerate(batches):
@@ -119,7 +119,8 @@ class FieldsStep(Step):
             run = dry_run(self.model, self._setting(), shared=(self.fields.dgraph, self.fields))
         except SpgnnError:
             run = None
-        if not all(self.comm.all_gather_json(run is not None)):
+        is_known = all(self.comm.all_gather_json(run is not None))
+        if run is None or not is_known:
             return None
         products = run.passes("forward", "backward").exchanges
         of = lambda product, B: sent_bytes(
@@ -138,15 +139,16 @@ class FieldsStep(Step):
 
     def _whole(self, number: int):
         """Return the operator of a layer of the model."""
-        layers = list(getattr(self.model, "layers", ()))
+        layers = layers_of(self.model)
         A = self.fields.dgraph.A
         return A.with_norm(getattr(layers[number - 1], "operator", None)) if 1 <= number <= len(layers) else A
 
     def _fit_units(self) -> torch.Tensor:
         """Give a new Stack the Units of inputs and targets, and return the deviations of the targets, (C,)."""
         model, fields = self.model, self.fields
-        if getattr(model, "units", None) is not None:
-            return model.units.deviation_C
+        units = getattr(model, "units", None)
+        if isinstance(units, Units):
+            return units.deviation_C
         rows = lambda values: (values(int(s)).double() for s in self.train_S)
         of_targets = units_of(lambda: ((Y, self.weights_of(Y[None])[0]) for Y in rows(fields.targets)), fields.dgraph)
         if is_new(model):

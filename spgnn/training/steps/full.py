@@ -14,7 +14,7 @@ from ...dist import Communicator
 from ...distgraph import DistGraph
 from ...errors import GraphError, NumericalError, ShapeError, UsageError
 from ...graph.loaded import NOUNS
-from ...layers.stack import set_epoch
+from ...layers.stack import layers_of, set_epoch
 from ...machine import give_back_memory
 from ...spmm.chains.autograd import mixed_precision, on_this_thread
 from ...spmm.chains.dropout import EpochKeys
@@ -42,6 +42,7 @@ class FullStep(Step):
         self.split_n = split_of(dgraph, config.split, config.seed)
         check_loss(dgraph, config)
         deviation_C = fit_units(model, dgraph, self.split_n) if dgraph.is_regression else None
+        assert dgraph.y_n is not None  # a training needs labels
         self.rows = StepRows(dgraph, model, config, self.split_n)
         _fetch_ghosts(self.rows, dgraph)
         y_n, is_train_n = self.rows.of(dgraph.y_n), self.rows.of(torch.from_numpy(self.split_n == 0))
@@ -64,7 +65,7 @@ class FullStep(Step):
         return self.targets.count
 
     @property
-    def gives_logits(self) -> bool:
+    def gives_logits(self) -> bool:  # pyrefly: ignore[bad-override]: it is read, never set
         """Whether a training pass computes the logits of an evaluation: all rows, and nothing random."""
         return not (self.rows.is_pruned or getattr(self.model, "is_random", True))
 
@@ -144,8 +145,10 @@ class FullStep(Step):
         adds it to its output.
         """
         A, X, run = self.dgraph.A, self.dgraph.X, self.rows.run
-        first = next(iter(getattr(self.model, "layers", ())), None)
-        is_cached = run is not None and bool(run.layers) and run.layers[0].number == 1 and run.layers[0].is_cached
+        first = next(iter(layers_of(self.model)), None)
+        if run is None or A.fixed_input is None or not run.layers:
+            return False
+        is_cached = run.layers[0].number == 1 and run.layers[0].is_cached
         if not is_cached or run.reads_input or not torch.is_tensor(X) or getattr(first, "reads_input", True):
             return False
         A.fixed_input.release(A.pool)
@@ -175,11 +178,12 @@ def check_gradient(optimizer: Optimizer) -> None:
 
 def _fetch_ghosts(rows: StepRows, dgraph: DistGraph) -> None:
     """Fetch the ghost rows of X that steps and evaluations read, at set-up: no epoch counts them. Collective."""
-    if dgraph.A.fixed_input is None or rows.run is None:
+    if dgraph.A.fixed_input is None or (run := rows.step_run) is None:
         return
-    read_in = {product.pass_name for product in rows.step_run.products if product.kind == "cached ghosts"}
+    read_in = {product.pass_name for product in run.products if product.kind == "cached ghosts"}
     for pass_name, A in (("forward", rows.layer(1)), ("evaluate", rows.operators[0])):
         if pass_name in read_in:
+            assert A.fixed_input is not None
             A.fixed_input.ghosts(A)
 
 

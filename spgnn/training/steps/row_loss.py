@@ -6,18 +6,20 @@ Shapes: n rows with logits, t rows that count, C classes or columns of numbers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Literal
 
 import numpy as np
 import torch
 
 from ...config import TrainConfig
+from ...config.names import NumberLoss
 from ...distgraph import DistGraph
 from ...errors import UsageError, together
 from ...layers import Stack
 from ...layers.stack import Units
 from ...spmm.chains.loss import binary_cross_entropy, cross_entropy, number_loss
 from ...spmm.kernels.buffers import sum_dtype
-from ..custom import Custom
+from ..custom import Custom, Loss
 from .step import sum_loss, sum_ranks
 
 
@@ -37,7 +39,8 @@ def fit_units(model: torch.nn.Module, dgraph: DistGraph, split_n: np.ndarray) ->
     Collective.
     """
     units = getattr(model, "units", None)
-    if units is None:
+    if not isinstance(units, Units):
+        assert dgraph.y_n is not None
         Y_nC = dgraph.y_n.double()[torch.from_numpy(split_n == 0)]  # in 1.5D c times, which changes nothing
         units = units_of(lambda: [(Y_nC, ~torch.isnan(Y_nC))], dgraph)
         if is_new(model):
@@ -66,7 +69,8 @@ def units_of(rows: Callable[[], Iterable[tuple[torch.Tensor, torch.Tensor]]], dg
 
 
 def _mean(rows: Callable, dgraph: DistGraph, of: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    sums = sum(torch.stack([w.double().sum(0), (w * torch.nan_to_num(of(V))).sum(0)]).cpu().numpy() for V, w in rows())
+    of_rows = (torch.stack([w.double().sum(0), (w * torch.nan_to_num(of(V))).sum(0)]) for V, w in rows())
+    sums = np.asarray(sum(each.cpu().numpy() for each in of_rows))
     dgraph.comm.all_reduce(sums)
     return torch.from_numpy(sums[1] / np.where(sums[0] > 0, sums[0], 1))
 
@@ -93,7 +97,7 @@ class RowLoss:
         y_n: torch.Tensor,
         is_target_n: torch.Tensor,
         custom: Custom,
-        how: str = "auto",
+        how: Literal["auto", NumberLoss] = "auto",
         deviation_C: torch.Tensor | None = None,
     ):
         self.dgraph, self.function, self.how, self.deviation_C = dgraph, custom.loss, how, deviation_C
@@ -108,13 +112,13 @@ class RowLoss:
         self.count, self.total = (sum_ranks(number if dgraph.is_counted else 0, dgraph.comm) for number in own)
         self.weight_C = None if custom.class_weights is None else self._weights(custom)
         if self.function is not None:
-            together(dgraph.comm, self._check_sum)
+            together(dgraph.comm, self._check_sum, self.function)
 
     def loss(self, Z_nC: torch.Tensor, overwrite: bool = False) -> torch.Tensor:
         """Return this rank's part of the loss; with overwrite its gradient may take the memory of Z."""
         A = self.dgraph.A
         if self.function is not None:
-            return self._sum(Z_nC, self.y_n, self.rows_t) / self.count
+            return self._sum(self.function, Z_nC, self.y_n, self.rows_t) / self.count
         if self.dgraph.is_multilabel:
             return binary_cross_entropy(Z_nC, self.y_n, self.rows_t, self.count)
         if self.dgraph.is_regression:
@@ -133,12 +137,13 @@ class RowLoss:
         A = self.dgraph.A
         with A.ops.span("loss"):
             if self.function is not None:
-                return self._sum(Z_nC, y_n, rows_t) / max(len(rows_t), 1)
+                return self._sum(self.function, Z_nC, y_n, rows_t) / max(len(rows_t), 1)
             if self.dgraph.is_multilabel:
                 return binary_cross_entropy(Z_nC, y_n, rows_t, 1, weight_n[rows_t])
             if self.dgraph.is_regression:
                 return self._of_numbers(Z_nC, y_n, rows_t, self.total / max(self.count, 1), weight_n[rows_t])
-            weight_n = weight_n if self.weight_C is None else weight_n * self._weights_of(y_n)
+            class_weight_n = self._weights_of(y_n)
+            weight_n = weight_n if class_weight_n is None else weight_n * class_weight_n
             return cross_entropy(Z_nC, y_n, 1, A.pool, A.threads, weight_n=weight_n)
 
     def mean(self, Z_nC: torch.Tensor) -> float:
@@ -151,14 +156,14 @@ class RowLoss:
         how = "mse" if self.how == "auto" else self.how
         return number_loss(Z_nC, y_n, rows_t, how, self.deviation_C, total, weight_t)
 
-    def _sum(self, Z_nC: torch.Tensor, y_n: torch.Tensor, rows_t: torch.Tensor) -> torch.Tensor:
+    def _sum(self, function: Loss, Z_nC: torch.Tensor, y_n: torch.Tensor, rows_t: torch.Tensor) -> torch.Tensor:
         """Return the custom loss of some rows."""
         # Backward exchanges rows with ranks whose loss depends on these, where this rank has no target itself.
         none = Z_nC[:0].sum().double()
         if not len(rows_t):
             return none
         Z_tC, y_t = Z_nC.index_select(0, rows_t).to(sum_dtype(Z_nC.dtype)), y_n.index_select(0, rows_t)
-        total = self.function(Z_tC, y_t)
+        total = function(Z_tC, y_t)
         if not torch.is_tensor(total) or total.numel() != 1:
             got = f"shape {tuple(total.shape)}" if torch.is_tensor(total) else f"a {type(total).__name__}"
             raise UsageError(f"loss returned {got}; expected a number, the sum over {len(y_t)} rows: reduction='sum'")
@@ -178,12 +183,12 @@ class RowLoss:
         return torch.from_numpy(weight_C).to(self.y_n.device)
 
     @torch.no_grad()
-    def _check_sum(self) -> None:
+    def _check_sum(self, function: Loss) -> None:
         """Raise UsageError where the loss of some rows, given twice, is not twice as large, but the same: it is a mean."""
         y_t = self.y_n[self.rows_t[:PROBED]]
         Z_tC = torch.zeros(len(y_t), self.dgraph.n_classes, dtype=sum_dtype(self.dgraph.A.dtype), device=y_t.device)
         try:
-            once, twice = (float(self.function(torch.cat([Z_tC] * n), torch.cat([y_t] * n))) for n in (1, 2))
+            once, twice = (float(function(torch.cat([Z_tC] * n), torch.cat([y_t] * n))) for n in (1, 2))
         except Exception:  # of a function that is made for all rows: the first epoch says what is wrong with it
             return
         if len(y_t) and once and abs(twice - once) < 1e-6 * abs(once):

@@ -68,6 +68,7 @@ class SampledStep(Step):
                 "normalise='none', choose neighbour, labor or cluster, or omit loss"
             )
         deviation_C = fit_units(model, dgraph, split_n) if dgraph.is_regression else None
+        assert dgraph.y_n is not None  # a training needs labels
         self.targets = RowLoss(dgraph, dgraph.y_n, torch.from_numpy(split_n == 0), custom, config.loss, deviation_C)
         self.pool = make_pool(dgraph.A.device, varies=True)  # subgraphs differ in size
         make_cached_products(dgraph, model)
@@ -112,7 +113,7 @@ class SampledStep(Step):
         self.model.train()
         updates = range((last - 1) * self.n_updates, last * self.n_updates)
         self.subgraphs.begin(updates.start * self.config.subgraphs, updates.stop * self.config.subgraphs)
-        own = sum(map(self.one_update, updates))
+        own = sum(map(self.one_update, updates), np.zeros(2))
         sums = np.array([*own, *self.subgraphs.end()])
         self.dgraph.comm.all_reduce(sums)
         total, weight, sample_s, wait_s = map(float, sums)
@@ -156,6 +157,7 @@ class SampledStep(Step):
             return own
         if n_counted < B:
             for parameter in trained:
+                assert parameter.grad is not None  # see sum_gradients
                 parameter.grad.mul_(B / n_counted)
         with self.dgraph.A.ops.span("optimiser"):
             self.optimizer.step()
@@ -167,7 +169,7 @@ class SampledStep(Step):
         Raises: NumericalError where it is not finite.
         """
         A, data = self.dgraph.A, self.subgraphs
-        operators = SubgraphOperators(subgraph, self.pool, A.dtype, A.threads, A.name, data.hops, A.ops)
+        operators = SubgraphOperators(subgraph, self.pool, A.dtype, A.threads, data.norm, data.hops, A.ops)
         set_epoch(self.model, self.config.seed, subgraph.index + 1)
         X_mF = data.nodes.features(subgraph.node_m, self.pool)
         with mixed_precision(A):

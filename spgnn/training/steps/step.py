@@ -6,7 +6,7 @@ Shapes: n own rows, C classes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -109,10 +109,13 @@ class Step(Protocol):
         return
 
 
-class WrappedStep:
+Inner = TypeVar("Inner", bound=Step)
+
+
+class WrappedStep(Generic[Inner]):
     """A Step that passes every call on to another one; subclasses change some."""
 
-    def __init__(self, step: Step):
+    def __init__(self, step: Inner):
         self.inner = step
 
     def __getattr__(self, name: str):
@@ -134,7 +137,8 @@ def sum_gradients(
             parameter.grad = torch.zeros_like(parameter)
     if comm.size == 1:
         return list(counts)
-    flat = torch.cat([*(p.grad.ravel() for p in parameters), *(parameters[0].grad.new_full((1,), k) for k in counts)])
+    gradients = [p.grad for p in parameters if p.grad is not None]  # of all
+    flat = torch.cat([*(G.ravel() for G in gradients), *(gradients[0].new_full((1,), k) for k in counts)])
     size = flat.numel() - len(counts)
     if not is_counted:
         flat[:size].zero_()

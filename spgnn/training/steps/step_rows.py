@@ -9,6 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import torch
@@ -21,11 +22,11 @@ from ...dist import Communicator
 from ...distgraph import DistGraph
 from ...errors import SpgnnError, UsageError
 from ...layers.hops import pruned_hops
-from ...layers.stack import norms_of
+from ...layers.stack import layers_of, norms_of
 from ...machine import free_address_bytes, host_id, memory_bytes, rss_bytes
 from ...spmm.dry.dry import DryRun, dry_run
 from ...spmm.dry.dry_operator import Setting, setting_of
-from ...spmm.operator.counts import sent_bytes
+from ...spmm.operator.counts import Rows, sent_bytes
 from ...spmm.operator.dist_spmm import DistSpMM
 from ...spmm.operator.features import AnyRows, SparseRows
 from ...spmm.operator.pruning import PrunedSpMM, needed_rows
@@ -154,11 +155,11 @@ class StepRows:
         if run is None:
             return None
         products = run.passes("forward", "backward").exchanges
-        return sum(sent_bytes(self.layer(p.layer or 0), p.width, p.pass_name, p.kind) for p in products)
+        return sum(sent_bytes(self.layer(p.layer or 0), p.width, p.pass_name, cast(Rows, p.kind)) for p in products)
 
     def _whole(self, number: int) -> DistSpMM:
         """Return the operator of a layer of the model, with all rows."""
-        layers = list(getattr(self.model, "layers", ()))
+        layers = layers_of(self.model)
         if not 1 <= number <= len(layers):  # of a Stack in a layer, or outside of layers
             return self.operators[0]
         return self.dgraph.A.with_norm(getattr(layers[number - 1], "operator", None))

@@ -5,10 +5,13 @@ Shapes: N nodes, n own rows, m input rows of a subgraph, t targets, F features, 
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import torch
 
 from ...config import TrainConfig
+from ...config.names import Norm
 from ...dist.consistency import check_same
 from ...distgraph import DistGraph
 from ...distgraph.assemble import features
@@ -40,6 +43,7 @@ class NodeRows:
     """
 
     def __init__(self, dgraph: DistGraph, graph: Graph, y_N: np.ndarray, node_N: np.ndarray | None):
+        assert graph.X is not None  # a training needs features
         self.dgraph, self.X, self.y_N, self.node_N = dgraph, graph.X, y_N, node_N
         is_plain = graph.X.dtype.kind == "f" and dgraph.feature_norm == "none"
         self._rows = FeatureRows(graph.X, dgraph.A.dtype, dgraph.A.threads) if is_plain else None
@@ -97,6 +101,7 @@ class Subgraphs:
         comm.phase = "set up subgraphs"
         together(comm, _check_fits, graph, dgraph)
         check_same(comm, {"graph.structure": graph.digest()[:16]})
+        assert dgraph.y_n is not None  # a training needs labels
         split_N, y_N = dgraph.collect(split_n), dgraph.collect(dgraph.y_n.numpy())
         self.nodes = NodeRows(dgraph, graph, y_N, np.flatnonzero(split_N == 0) if config.inductive else None)
         train_N = (split_N == 0) & labelled(y_N)
@@ -106,7 +111,8 @@ class Subgraphs:
             graph, train_N = together(comm, induced_graph, graph, self.nodes.node_N), train_N[self.nodes.node_N]
         sampler = together(comm, self._sampler, graph, train_N, sampler)
         self.hops = together(comm, block_hops, model, sampler.n_blocks) if sampler.n_blocks else None
-        norms = list(dict.fromkeys(dgraph.A.name if how is None else how for how in norms_of(model)))
+        self.norm = cast(Norm, dgraph.A.name)  # the operator of all rows has the name of its normalisation
+        norms = list(dict.fromkeys(self.norm if how is None else how for how in norms_of(model)))
         coefficients = together(comm, self._presample, sampler, graph, train_N)
         self.maker = Maker(sampler, graph, train_N, norms, dgraph.A.A_oo.numpy_dtype, coefficients)
         self.per_epoch = together(comm, self._per_epoch, int(train_N.sum()))
@@ -138,10 +144,12 @@ class Subgraphs:
     def get(self, index: int) -> Subgraph:
         """Return a subgraph of this rank; they are taken in order."""
         with self.dgraph.A.ops.span("wait for subgraph"):
+            assert self._pool is not None  # begin comes first
             return self._pool.get(index)
 
     def end(self) -> tuple[float, float]:
         """Return seconds that draws took and that training waited for them, since the last call."""
+        assert self._pool is not None
         before, self._taken_s = self._taken_s, (self._pool.sample_s, self._pool.sample_wait_s)
         return self._taken_s[0] - before[0], self._taken_s[1] - before[1]
 

@@ -61,6 +61,7 @@ class EpochLines:
 
     def _left(self, epoch: int, now: float) -> dict[str, str]:
         """Return the time that the epochs to come take, by those that were seen; nothing before the second."""
+        assert self._first is not None  # of the first epoch
         first, since = self._first
         seconds = round((now - since) / max(epoch - first, 1) * (self.epochs - epoch))
         if epoch == first or not seconds:

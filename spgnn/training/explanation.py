@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
@@ -11,8 +12,9 @@ import torch
 from ..config import TrainConfig, build
 from ..distgraph import DistGraph
 from ..spmm.dry.dry import DryRun
-from ..spmm.operator.counts import crossing_bytes, multiplied_nnz, sent_bytes, sent_rows
+from ..spmm.operator.counts import Rows, crossing_bytes, multiplied_nnz, sent_bytes, sent_rows
 from .custom import Custom
+from .steps.step_rows import StepRows
 from .trainer import Trainer
 
 # Keywords of `train` that change nothing that is computed or sent.
@@ -69,7 +71,7 @@ def explanation_of(trainer: Trainer) -> Explanation:
     if trainer.config.sampler != "none":
         rows = f"subgraphs of {trainer.config.sampler}, which exchange nothing; evaluations have all rows"
         return Explanation(dgraph.name, dgraph.scheme, rows, [])
-    rows = trainer.steps.rows
+    rows = _rows(trainer)
     ranks = (
         "1 rank"
         if dgraph.comm.size == 1
@@ -81,14 +83,18 @@ def explanation_of(trainer: Trainer) -> Explanation:
     return Explanation(f"{dgraph.name} on {ranks}", scheme, rows.why, layers, rows.problem)
 
 
+def _rows(trainer: Trainer) -> StepRows:
+    return trainer.steps.rows  # pyrefly: ignore[missing-attribute]  # of a Step without a sampler
+
+
 def _explained(trainer: Trainer, layer: DryRun) -> dict:
-    A, dgraph, tiers = trainer.steps.rows.layer(layer.number), trainer.dgraph, trainer.dgraph.A.layout.grid.is_tiered
+    A, dgraph, tiers = _rows(trainer).layer(layer.number), trainer.dgraph, trainer.dgraph.A.layout.grid.is_tiered
     bytes_of = lambda of, name: sum(of(A, p.width, name, p.kind) for p in layer.passes(name).exchanges)
     products = sum((multiplied_nnz(A) if of.kind == "scheme" else A.nnz) * of.width for of in layer.multiplied)
     rows_out = A.n if A.selected is None else len(A.selected)
     own = {
         "rows": rows_out if dgraph.is_counted else 0,
-        "rows_sent": sum(sent_rows(A, product.kind) for product in layer.exchanges),
+        "rows_sent": sum(sent_rows(A, cast(Rows, product.kind)) for product in layer.exchanges),
         "bytes_forward": bytes_of(sent_bytes, "forward"),
         "bytes_backward": bytes_of(sent_bytes, "backward"),
         "multiply_adds": layer.multiply_adds + products,
@@ -101,9 +107,7 @@ def _explained(trainer: Trainer, layer: DryRun) -> dict:
     product = "(A X) W, A X kept" if layer.is_cached else ORDERS[layer.order]
     head = {"layer": layer.number, "f_in": f_in, "f_out": f_out, "order": layer.order, "product": product}
     head |= {"kept": layer.is_cached, "width": layer.width}
-    return (
-        head | dict(zip(own, map(int, sums))) | {"why": layer.why + _not_kept(trainer.steps.rows.operators[0], layer)}
-    )
+    return head | dict(zip(own, map(int, sums))) | {"why": layer.why + _not_kept(_rows(trainer).operators[0], layer)}
 
 
 def _not_kept(A, layer: DryRun) -> str:

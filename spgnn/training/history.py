@@ -80,6 +80,7 @@ class History:
         Args: scores  split -> {accuracy, ...}; counts: of each split and class, see metrics.count.
         """
         value = self.compared(record)
+        assert value is not None  # it was scored
         if value <= self.best or np.isnan(value) > np.isnan(self.best):
             return False
         # Without validation nodes (NaN) the newest weights count as the best.

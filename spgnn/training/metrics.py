@@ -67,7 +67,8 @@ def count_numbers(Z_nC: np.ndarray, Y_nC: np.ndarray, split_n: np.ndarray, comm)
 
 def number_means(own: Iterable[tuple[np.ndarray, np.ndarray]], comm) -> tuple[np.ndarray, np.ndarray]:
     """Return the sum of weights and the mean of each split and column, (3, C) both; own: pairs (Y_rC, weight_srC). Collective."""
-    sums = sum(np.stack([w.sum(1), (np.nan_to_num(Y) * w).sum(1)], axis=2).astype(np.float64) for Y, w in own)
+    each = (np.stack([w.sum(1), (np.nan_to_num(Y) * w).sum(1)], axis=2).astype(np.float64) for Y, w in own)
+    sums = sum(each, np.zeros(()))
     comm.all_reduce(sums)
     return sums[:, :, 0], sums[:, :, 1] / np.where(sums[:, :, 0] > 0, sums[:, :, 0], 1)
 
@@ -87,11 +88,11 @@ def ranked_scores(Z_nC: torch.Tensor, Y_nC: torch.Tensor, split_n: np.ndarray, c
     average_precision is sum_k (R_k - R_(k-1)) P_k over the distinct logits, descending. Exact over the nodes of all ranks:
     one label after another is gathered, and ranked on one of them. nan where no label has both. Collective.
     """
-    Z_nC, Y_nC = Z_nC.detach().float().cpu().numpy(), Y_nC.numpy() > 0.5
+    logits_nC, is_one_nC = Z_nC.detach().float().cpu().numpy(), Y_nC.numpy() > 0.5
     is_in_n, C = split_n >= 0, Z_nC.shape[1]
     split_M, found = comm.all_gather(split_n[is_in_n]), np.zeros((3, C, 3))  # sums of both, and whether there are any
     for c in range(C):
-        z_M, y_M = comm.all_gather(Z_nC[is_in_n, c]), comm.all_gather(Y_nC[is_in_n, c].astype(np.int8))
+        z_M, y_M = comm.all_gather(logits_nC[is_in_n, c]), comm.all_gather(is_one_nC[is_in_n, c].astype(np.int8))
         if c % comm.size == comm.rank:
             for s in range(3):
                 y, z = y_M[split_M == s], z_M[split_M == s]
@@ -172,8 +173,8 @@ def confusion(predicted_n: np.ndarray, y_n: np.ndarray, n_classes: int, comm) ->
 def predicted(Z_nC: torch.Tensor, task: Task) -> np.ndarray:
     """Return the predicted class of each row (n,) int64, 0/1 for each class (n, C) int8, or numbers (n,) or (n, C)."""
     if task == "numbers":
-        Z_nC = Z_nC.to(sum_dtype(Z_nC.dtype)).cpu().numpy()
-        return Z_nC[:, 0] if Z_nC.shape[1] == 1 else Z_nC
+        numbers_nC = Z_nC.to(sum_dtype(Z_nC.dtype)).cpu().numpy()
+        return numbers_nC[:, 0] if numbers_nC.shape[1] == 1 else numbers_nC
     if task == "labels":
         return (Z_nC > 0).cpu().numpy().astype(np.int8)
     return Z_nC.argmax(dim=1).cpu().numpy() if len(Z_nC) else np.empty(0, np.int64)

@@ -197,7 +197,7 @@ class TorchOptimizer(Optimizer):
 def make_optimizer(model: torch.nn.Module, config: TrainConfig) -> Optimizer:
     """Return the Optimizer of config; decay_layers = "first" puts weight decay on the first layer alone."""
     trained = lambda module: [p for p in module.parameters() if p.requires_grad]
-    layers = getattr(model, "layers", None)
+    layers: Any = getattr(model, "layers", None)
     groups = [(trained(model), config.weight_decay)]
     if config.decay_layers == "first" and layers is not None and len(layers) > 1:
         first = trained(layers[0])

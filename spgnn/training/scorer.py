@@ -38,7 +38,7 @@ def split_of(dgraph: DistGraph, split: str, seed: int) -> np.ndarray:
 
 
 @contextmanager
-def unchanged(X: torch.Tensor | SparseRows) -> Iterator[None]:
+def unchanged(X: torch.Tensor | SparseRows | None) -> Iterator[None]:
     """Raise UsageError where the block changes X in place: later passes read it."""
     before = X._version if torch.is_tensor(X) else 0
     yield
@@ -59,10 +59,16 @@ class FullScorer:
         # Rows that several ranks hold are counted on one of them.
         self.split_n = split_n if dgraph.is_counted else np.full_like(split_n, -1)
 
+    @property
+    def y_n(self) -> torch.Tensor:
+        """Labels of the own nodes, which a graph that is trained has."""
+        assert self.dgraph.y_n is not None
+        return self.dgraph.y_n
+
     def labels(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield labels and split of the own nodes that count, on one rank each."""
         if self.dgraph.is_counted:
-            yield self.dgraph.y_n.numpy(), self.split_n
+            yield self.y_n.numpy(), self.split_n
 
     def split(self) -> np.ndarray:
         """Return the split of all nodes in original order, (N,) int8."""
@@ -86,12 +92,12 @@ class FullScorer:
         if bad[0]:
             with naming_source(self.model, dgraph, self.logits):
                 raise NumericalError("the logits are not finite")
-        return count(Z_nC, dgraph.y_n, self.split_n, dgraph.n_classes, dgraph.comm, dgraph.task)
+        return count(Z_nC, self.y_n, self.split_n, dgraph.n_classes, dgraph.comm, dgraph.task)
 
     def ranked(self, Z_nC: torch.Tensor | None = None) -> dict[str, dict[str, float]]:
         """Return ROC-AUC and average precision of each split, of several labels, see metrics.ranked_scores."""
         Z_nC = self.logits() if Z_nC is None else Z_nC
-        return ranked_scores(Z_nC, self.dgraph.y_n, self.split_n, self.dgraph.comm)
+        return ranked_scores(Z_nC, self.y_n, self.split_n, self.dgraph.comm)
 
     def predictions(self) -> np.ndarray:
         """Return the predicted class of all nodes in original order, (N,) int64; 0/1 for each, (N, C) int8, of several labels.
@@ -110,7 +116,7 @@ def make_cached_products(dgraph: DistGraph, model: torch.nn.Module) -> dict[Sett
     Returns: the dry run that was made, by its setting. Collective.
     """
     A, X, runs = dgraph.A, dgraph.X, {}
-    if A.fixed_input is None:
+    if A.fixed_input is None or X is None:
         return runs
     setting = setting_of(A, X, n_train=0 if dgraph.task != "classes" else None)
     if X.is_sparse:  # whether A^j X stays sparse is decided by `make`

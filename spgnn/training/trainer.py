@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ from .optimizer import make_torch_optimizer
 from .parts.average import AverageStep
 from .parts.average_options import check_average
 from .parts.evaluation import evaluated
+from .scorer import FullScorer
 from .steps import Step
 from .steps.fields_step import FieldsStep
 from .steps.full import FullStep
@@ -176,7 +177,7 @@ class Trainer:
             counts = scorer.counts(Z_nC)
             scores = scores_of_splits(counts, scorer.task)
             if is_ranked:
-                add_ranked(scores, scorer.ranked(Z_nC))
+                add_ranked(scores, scorer.ranked(Z_nC))  # pyrefly: ignore[missing-attribute]  # checked at set-up
             record |= {name: scores[name][self.history.metric] for name in SPLITS}
             self.monitor.add(record, scores, Z_nC)
             is_best = self.history.keep_if_best(record, scores, counts)
@@ -253,7 +254,7 @@ class Trainer:
         is_ranked = history.metric in RANKED or scorer.task != "labels" or not hasattr(scorer, "ranked")
         if history.scores and not is_ranked:
             self.comm.phase = "rank logits"
-            add_ranked(history.scores, scorer.ranked())
+            add_ranked(history.scores, scorer.ranked())  # pyrefly: ignore[missing-attribute]  # see is_ranked
         return history
 
 
@@ -275,8 +276,9 @@ class Monitor:
     def __init__(self, custom: Custom, dgraph: DistGraph, steps: Step):
         self.kind, self.targets = custom.monitor, None
         if self.kind == "val_loss":
-            is_val_n, of = torch.from_numpy(steps.scorer.split_n == 1), steps.targets
-            self.targets = RowLoss(dgraph, dgraph.y_n, is_val_n, custom, of.how, of.deviation_C)
+            scorer, of = cast(FullScorer, steps.scorer), cast(FullStep, steps).targets
+            is_val_n = torch.from_numpy(scorer.split_n == 1)
+            self.targets = RowLoss(dgraph, scorer.y_n, is_val_n, custom, of.how, of.deviation_C)
             if not self.targets.count:
                 raise UsageError(f"monitor = 'val_loss': {dgraph.name} has no labelled validation node; use another")
 
@@ -287,6 +289,7 @@ class Monitor:
         Collective.
         """
         if self.targets is not None:
+            assert Z_nC is not None  # see Trainer._score
             record["val_loss"] = self.targets.mean(Z_nC)
         elif callable(self.kind):
             value = self.kind(record | {"scores": scores})
@@ -359,7 +362,7 @@ def make_trainer(
             raise UsageError("sampler of Parts is a name, such as 'neighbour': each part has a sampler of its own")
         custom.check_parts()
         return parts_trainer(model, dgraph, config, custom)
-    make_step = step_maker(config, graph, None if sampler is name else sampler, custom)
+    make_step = step_maker(config, graph, None if isinstance(sampler, str) else sampler, custom)
     return Trainer(model, dgraph, config, make_step, custom)
 
 

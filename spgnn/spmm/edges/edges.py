@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -263,7 +263,7 @@ def _row_dots(A: AtLayer, S_EF: torch.Tensor, T_EF: torch.Tensor) -> torch.Tenso
     return out_nF
 
 
-def _by_place(A: LocalCSR) -> LocalCSR:
+def _by_place(A: LocalCSR) -> SimpleNamespace:
     """Return the pattern (n, E) that has row i at the nonzeros of row i of A, with its transpose."""
 
     def transposed() -> SimpleNamespace:
@@ -271,7 +271,7 @@ def _by_place(A: LocalCSR) -> LocalCSR:
         return SimpleNamespace(indptr=np.arange(A.nnz + 1), indices=rows_E)
 
     places_E = np.arange(A.nnz, dtype=np.int32)
-    return cast(LocalCSR, SimpleNamespace(indptr=A.indptr, indices=places_E, threads=A.threads, transposed=transposed))
+    return SimpleNamespace(indptr=A.indptr, indices=places_E, threads=A.threads, transposed=transposed)
 
 
 def _lengths(A: AtLayer) -> torch.Tensor:

@@ -8,17 +8,12 @@ set. Results do not depend on the number of threads, A.threads.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 
 from . import _kernels
 from .attention_sums import AttentionSums, EdgeDrop
 from .buffers import arrays
-
-if TYPE_CHECKING:
-    from .csr import LocalCSR
 
 
 class HostAttention:
@@ -27,7 +22,7 @@ class HostAttention:
     isa = ""  # instruction set of the kernels over edges; "": the best that the processor has
 
     def attend(
-        self, A: LocalCSR, X_cKD, left_nK, right_cK, sums: AttentionSums, slope: float, drop: EdgeDrop | None = None,
+        self, A, X_cKD, left_nK, right_cK, sums: AttentionSums, slope: float, drop: EdgeDrop | None = None,
         accumulate=False, finish=False,
     ) -> None:  # fmt: skip
         """Z_i = sum_j exp(e_ij - top_i) mask_ij X_j over A's nonzeros, e_ij = lrelu(u_ij), u_ij = left_i + right_j.
@@ -64,7 +59,7 @@ class HostAttention:
         return torch.from_numpy(_kernels.attend_record(*given, threads, self.isa))
 
     def attend_adjoint(
-        self, A: LocalCSR, X_cKD, G_nKD, record_n4K, right_cK, fixed_2KD, dleft_cK, dX_cKD, slope: float,
+        self, A, X_cKD, G_nKD, record_n4K, right_cK, fixed_2KD, dleft_cK, dX_cKD, slope: float,
         drop: EdgeDrop | None = None,
     ) -> torch.Tensor:  # fmt: skip
         """dX_j = sum_i alpha_ij mask_ij G_i + fixed_0 dleft_j + fixed_1 dright_j, in one pass over A' (A.transposed()).
@@ -84,7 +79,7 @@ class HostAttention:
         return torch.from_numpy(sums).view(2, -1)
 
     def attend2(
-        self, A: LocalCSR, right_cKD, left_nKD, a_KD, sums: AttentionSums, slope: float, drop: EdgeDrop | None = None,
+        self, A, right_cKD, left_nKD, a_KD, sums: AttentionSums, slope: float, drop: EdgeDrop | None = None,
         accumulate=False, finish=False,
     ) -> None:  # fmt: skip
         """As attend with e_ij = <a, lrelu(left_i + right_j)> of each head and X = right; sums without plus (GAT v2)."""
@@ -95,7 +90,7 @@ class HostAttention:
         )  # fmt: skip
 
     def attend2_rows(
-        self, A: LocalCSR, right_cKD, left_nKD, a_KD, G_nKD, record_n3K, dleft_nKD, da_KD, slope: float,
+        self, A, right_cKD, left_nKD, a_KD, G_nKD, record_n3K, dleft_nKD, da_KD, slope: float,
         drop: EdgeDrop | None = None, accumulate=False,
     ) -> None:  # fmt: skip
         """dleft_i = a sum_j de_ij lrelu'(left_i + right_j), da = sum_ij de_ij lrelu(left_i + right_j).
@@ -109,7 +104,7 @@ class HostAttention:
         )  # fmt: skip
 
     def attend2_columns(
-        self, A: LocalCSR, right_cKD, left_nKD, a_KD, G_nKD, record_n3K, dright_cKD, slope: float,
+        self, A, right_cKD, left_nKD, a_KD, G_nKD, record_n3K, dright_cKD, slope: float,
         drop: EdgeDrop | None = None, accumulate=False,
     ) -> None:  # fmt: skip
         """dright_j = sum_i alpha_ij mask_ij G_i + a de_ij lrelu'(left_i + right_j), in one pass over A'."""

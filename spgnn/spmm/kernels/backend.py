@@ -13,23 +13,22 @@ from .edge_kernels import NullEdges
 from .torch_dense import TorchDense
 
 if TYPE_CHECKING:
-    from .csr import LocalCSR
     from .cuda import CudaKernels
 
 
 class NullKernels(NullEdges, TorchDense):
     """The kernels of the meta device, whose tensors have shapes and no memory: nothing is written."""
 
-    def prepare(self, A: LocalCSR) -> None:
+    def prepare(self, A) -> None:
         """Nothing has to be copied."""
 
-    def spmm(self, A: LocalCSR, X_mF, out_nF, accumulate=False, bias_F=None, relu=False, add_nF=None) -> None:
+    def spmm(self, A, X_mF, out_nF, accumulate=False, bias_F=None, relu=False, add_nF=None) -> None:
         """out = A X; see HostKernels for this and the others."""
 
     def take_rows(self, X_nF, rows_m, out_mF, threads: int = 0) -> None:
         """out[i] = X[rows[i]]."""
 
-    def mask_sum(self, G_nC, H_nC: torch.Tensor | None, out_nC, threads: int = 0, act: int = 1) -> torch.Tensor:
+    def mask_sum(self, G_nC, H_nC, out_nC, threads: int = 0, act: int = 1) -> torch.Tensor:
         """Return column sums, (C,)."""
         return G_nC.new_empty(G_nC.shape[1], dtype=sum_dtype(G_nC.dtype))
 
@@ -39,7 +38,7 @@ class NullKernels(NullEdges, TorchDense):
     def drop(self, X_nF, out_nF, node_n, key, rate: float, threads: int = 0) -> None:
         """out = X mask / (1 - rate)."""
 
-    def drop_csr(self, A: LocalCSR, node_n, key, rate: float):
+    def drop_csr(self, A, node_n, key, rate: float):
         """Return the pattern of A."""
         return A
 

@@ -5,8 +5,6 @@ Shapes: n, m rows, F, C columns.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 
@@ -18,9 +16,6 @@ from .slices import multiply_slices, slice_width
 from .tile_rule import is_wide
 from .tiles import Passes, cut
 from .torch_dense import TorchDense
-
-if TYPE_CHECKING:
-    from .csr import LocalCSR
 
 BUILD_ALL = "SPGNN_ISA_BUILD=all pip install . compiles all"
 FUNCTIONS = (
@@ -54,28 +49,27 @@ def slow_loops() -> str:
     return f"spgnn is compiled without loops for {wanted}, so this processor runs the slower ones for {built[-1]}"
 
 
-def equals_transpose(A: LocalCSR) -> bool:
+def equals_transpose(A) -> bool:
     """Return whether a LocalCSR is its own transpose, without making that."""
     return A.shape[0] == A.shape[1] and _kernels.equals_transpose(A.indptr, A.indices, A.weights)
 
 
-def _tiled(A: LocalCSR, X: np.ndarray, dtype: torch.dtype) -> Passes | None:
+def _tiled(A, X: np.ndarray, dtype: torch.dtype) -> Passes | None:
     """Return A in tiles and panels where the sizes of A X call for them, else None."""
     if not (A.may_tile and dtype == sum_dtype(dtype) and is_wide(len(X), X.shape[1] * X.itemsize)):
         return None  # sums of several passes must not be rounded between them
     if A.tiled is None:
-        weights = None if A.weights is None else np.asarray(A.weights)
-        A.tiled = cut(A.indptr, A.indices, weights, A.shape[1], A.threads)
+        A.tiled = cut(A.indptr, A.indices, A.weights, A.shape[1], A.threads)
     return A.tiled
 
 
 class HostKernels(HostAttention, HostEdges, TorchDense):
     """Kernels on the memory of this process; out is written in place."""
 
-    def prepare(self, A: LocalCSR) -> None:
+    def prepare(self, A) -> None:
         """Nothing has to be copied."""
 
-    def spmm(self, A: LocalCSR, X_mF, out_nF, accumulate=False, bias_F=None, relu=False, add_nF=None) -> None:
+    def spmm(self, A, X_mF, out_nF, accumulate=False, bias_F=None, relu=False, add_nF=None) -> None:
         """out = A X (+ out) (+ add) (+ bias), then ReLU; A a LocalCSR."""
         bias, add = (None if x is None else x.detach().numpy() for x in (bias_F, add_nF))
         X, out = array_of(X_mF.contiguous()), array_of(out_nF)
@@ -94,7 +88,7 @@ class HostKernels(HostAttention, HostEdges, TorchDense):
         """out[i] = X[rows[i]]."""
         _kernels.take_rows(array_of(X_nF), rows_m, array_of(out_mF), threads)
 
-    def mask_sum(self, G_nC, H_nC: torch.Tensor | None, out_nC, threads: int = 0, act: int = 1) -> torch.Tensor:
+    def mask_sum(self, G_nC, H_nC, out_nC, threads: int = 0, act: int = 1) -> torch.Tensor:
         """out = G act'(Z), H = act(Z), see `finish` (H None: nothing is written); return the column sums, (C,)."""
         H, out = (None, None) if H_nC is None else (array_of(H_nC), array_of(out_nC))
         return torch.from_numpy(_kernels.mask_sum(array_of(G_nC), H, out, act, threads)).to(sum_dtype(G_nC.dtype))
@@ -128,7 +122,7 @@ class HostKernels(HostAttention, HostEdges, TorchDense):
         """out = X mask / (1 - rate), the mask of (key, node, feature)."""
         _kernels.drop(array_of(X_nF), array_of(out_nF), node_n, key, rate, threads)
 
-    def drop_csr(self, A: LocalCSR, node_n: np.ndarray, key: int | torch.Tensor, rate: float):
+    def drop_csr(self, A, node_n: np.ndarray, key: int | torch.Tensor, rate: float):
         """Return the LocalCSR with stored entries zeroed by the dense mask of (key, node, feature)."""
         values = A.to_scipy().data
         dropped = np.empty_like(values)

@@ -9,15 +9,10 @@ Source: Zeng et al., Accurate, efficient and scalable training of GNNs, 2021, Al
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch  # noqa: F401  before the kernels: both then share one OpenMP library
 
 from . import _kernels
-
-if TYPE_CHECKING:
-    from .csr import LocalCSR
 
 SMALLEST_X = 24 << 20  # bytes: a smaller X is mostly found in a cache
 LARGEST_SLICE = 1 << 23  # bytes: more is not
@@ -35,15 +30,7 @@ def slice_width(n: int, m: int, nnz: int, F: int, itemsize: int) -> int:
 
 
 def multiply_slices(
-    A: LocalCSR,
-    f: int,
-    X: np.ndarray,
-    out: np.ndarray,
-    accumulate: bool,
-    threads: int = 0,
-    bias=None,
-    relu=False,
-    add=None,
+    A, f: int, X: np.ndarray, out: np.ndarray, accumulate: bool, threads: int = 0, bias=None, relu=False, add=None
 ) -> None:
     """out = A X (+ out), then add, bias and relu, f columns at a time; out is written in place."""
     (n, F), m = out.shape, len(X)

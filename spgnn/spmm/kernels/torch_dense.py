@@ -14,7 +14,7 @@ HAS_OUT_DTYPE = torch.__version__ >= "2.8"  # torch.mm on a device can return th
 class TorchDense:
     """gemm and gemm_adjoint of all kernels."""
 
-    def mask_sum(self, G_nC, H_nC: torch.Tensor | None, out_nC, threads: int = 0, act: int = 1) -> torch.Tensor:
+    def mask_sum(self, G_nC, H_nC, out_nC, threads: int = 0, act: int = 1) -> torch.Tensor:
         """out = G act'(Z), H = act(Z); return the column sums, (C,); see HostKernels."""
         raise NotImplementedError
 

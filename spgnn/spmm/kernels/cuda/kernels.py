@@ -6,7 +6,6 @@ Shapes: n, m rows, F, C columns.
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,9 +16,6 @@ from .arguments import NAMES, SCALARS, key_and_place, pointer, threshold
 from .launcher import Launcher
 from .on_edges import CudaEdges, copied
 from .work_items import JOIN, WARP, RowPlan, chunk_rows, common_pack, launches, row_block, row_plan, tiling
-
-if TYPE_CHECKING:
-    from ..csr import LocalCSR
 
 INDICES = {torch.int32: "int", torch.int64: "long long"}
 WORDS = ((16, "uint4"), (8, "uint2"), (4, "u32"), (2, "u16"), (1, "u8"))
@@ -37,14 +33,14 @@ class CudaKernels(CudaEdges):
         super().__init__(device, launcher)
         self._plans: dict[int, tuple[RowPlan, torch.Tensor, torch.Tensor]] = {}
 
-    def prepare(self, A: LocalCSR) -> None:
+    def prepare(self, A) -> None:
         """Copy a LocalCSR and its plan to the device."""
         self._plan(A)
         self.upload(A.indices)
         if A.weights is not None:
             self.upload(A.weights)
 
-    def spmm(self, A: LocalCSR, X_mF, out_nF, accumulate=False, bias_F=None, relu=False, add_nF=None) -> None:
+    def spmm(self, A, X_mF, out_nF, accumulate=False, bias_F=None, relu=False, add_nF=None) -> None:
         """out = A X (+ out) (+ add) (+ bias), then ReLU; A a LocalCSR, sums in float32 or float64."""
         plan, items_M, joins_J = self._plan(A)
         indices, weights = self.upload(A.indices), None if A.weights is None else self.upload(A.weights)
@@ -93,7 +89,7 @@ class CudaKernels(CudaEdges):
         args = (pointer(X_nF), pointer(self.upload(rows_m)), pointer(out_mF), np.int64(m), np.int64(words))
         self._over_rows("spmm", f"take_rows<{name}>", m, words, args)
 
-    def mask_sum(self, G_nC, H_nC: torch.Tensor | None, out_nC, threads: int = 0, act: int = 1) -> torch.Tensor:
+    def mask_sum(self, G_nC, H_nC, out_nC, threads: int = 0, act: int = 1) -> torch.Tensor:
         """out = G act'(Z), H = act(Z) (H None: nothing is written); return the column sums, (C,)."""
         n, C = G_nC.shape
         sums = torch.zeros(C, dtype=sum_dtype(G_nC.dtype), device=self.device)
@@ -140,7 +136,7 @@ class CudaKernels(CudaEdges):
         )
         self._over_rows("dense", f"drop<{NAMES[X_nF.dtype]}>", n, F, args)
 
-    def drop_csr(self, A: LocalCSR, node_n: np.ndarray, key: int | torch.Tensor, rate: float):
+    def drop_csr(self, A, node_n: np.ndarray, key: int | torch.Tensor, rate: float):
         """Return the LocalCSR with stored entries zeroed by the dense mask of (key, node, feature)."""
         dtype = sum_dtype(A.dtype)
         indices, weights = self.upload(A.indices), None if A.weights is None else self.upload(A.weights)
@@ -201,7 +197,7 @@ class CudaKernels(CudaEdges):
         args = (pointer(partial), pointer(sums), np.int64(chunks), np.int32(C))
         self.launcher.launch("dense", f"add_chunks<{NAMES[sums.dtype]}>", (1, -(-C // lanes)), (lanes, rows), args)
 
-    def _plan(self, A: LocalCSR) -> tuple[RowPlan, torch.Tensor, torch.Tensor]:
+    def _plan(self, A) -> tuple[RowPlan, torch.Tensor, torch.Tensor]:
         key = id(A.indptr)
         if key not in self._plans:
             plan = row_plan(A.indptr)

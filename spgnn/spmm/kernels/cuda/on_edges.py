@@ -7,7 +7,6 @@ that the matrix alone decides. Shapes: n rows, c columns, E nonzeros, K heads of
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,9 +17,6 @@ from ..torch_dense import TorchDense
 from .arguments import NAMES, SCALARS, key_and_place, pointer, threshold
 from .launcher import Launcher
 from .work_items import THREADS, WARP, chunk_rows, row_block
-
-if TYPE_CHECKING:
-    from ..csr import LocalCSR
 
 LONG_ROW = 1024  # nonzeros above which a block goes through a row
 WARPS = THREADS // WARP
@@ -48,7 +44,7 @@ class CudaEdges(TorchDense):
         return self._uploaded[key]
 
     def attend(
-        self, A: LocalCSR, X_cKD, left_nK, right_cK, sums: AttentionSums, slope: float, drop: EdgeDrop | None = None,
+        self, A, X_cKD, left_nK, right_cK, sums: AttentionSums, slope: float, drop: EdgeDrop | None = None,
         accumulate=False, finish=False,
     ) -> None:  # fmt: skip
         """Z_i = sum_j exp(e_ij - top_i) mask_ij X_j, e_ij = lrelu(left_i + right_j)."""
@@ -56,7 +52,7 @@ class CudaEdges(TorchDense):
         _attend(self, A, X_cKD, (None, left_nK, right_cK, None), sums, slope, drop, flags)
 
     def attend2(
-        self, A: LocalCSR, right_cKD, left_nKD, a_KD, sums: AttentionSums, slope: float, drop: EdgeDrop | None = None,
+        self, A, right_cKD, left_nKD, a_KD, sums: AttentionSums, slope: float, drop: EdgeDrop | None = None,
         accumulate=False, finish=False,
     ) -> None:  # fmt: skip
         """As attend with e_ij = <a, lrelu(left_i + right_j)> and X = right."""
@@ -92,7 +88,7 @@ class CudaEdges(TorchDense):
         return totals.double()
 
     def attend_adjoint(
-        self, A: LocalCSR, X_cKD, G_nKD, record_n4K, right_cK, fixed_2KD, dleft_cK, dX_cKD, slope: float,
+        self, A, X_cKD, G_nKD, record_n4K, right_cK, fixed_2KD, dleft_cK, dX_cKD, slope: float,
         drop: EdgeDrop | None = None,
     ) -> torch.Tensor:  # fmt: skip
         """dX_j = sum_i alpha_ij mask_ij G_i + fixed_0 dleft_j + fixed_1 dright_j; return the gradients of fixed."""
@@ -109,7 +105,7 @@ class CudaEdges(TorchDense):
         return torch.stack(sums)
 
     def attend2_rows(
-        self, A: LocalCSR, right_cKD, left_nKD, a_KD, G_nKD, record_n3K, dleft_nKD, da_KD, slope: float,
+        self, A, right_cKD, left_nKD, a_KD, G_nKD, record_n3K, dleft_nKD, da_KD, slope: float,
         drop: EdgeDrop | None = None, accumulate=False,
     ) -> None:  # fmt: skip
         """dleft_i = a sum_j de_ij lrelu'(left_i + right_j), da = sum_ij de_ij lrelu(left_i + right_j)."""
@@ -120,27 +116,27 @@ class CudaEdges(TorchDense):
         da_KD.copy_(da_KD + total if accumulate else total)
 
     def attend2_columns(
-        self, A: LocalCSR, right_cKD, left_nKD, a_KD, G_nKD, record_n3K, dright_cKD, slope: float,
+        self, A, right_cKD, left_nKD, a_KD, G_nKD, record_n3K, dright_cKD, slope: float,
         drop: EdgeDrop | None = None, accumulate=False,
     ) -> None:  # fmt: skip
         """dright_j = sum_i alpha_ij mask_ij G_i + a de_ij lrelu'(left_i + right_j)."""
         tensors = right_cKD, left_nKD.contiguous(), G_nKD.contiguous(), a_KD, record_n3K, dright_cKD, None
         _attend2_adjoint(self, A.transposed(), True, tensors, slope, drop, accumulate)
 
-    def sddmm(self, A: LocalCSR, U_nKD, V_cKD, out_EK) -> None:
+    def sddmm(self, A, U_nKD, V_cKD, out_EK) -> None:
         """out_ij = <U_i, V_j> of each head."""
         U, V = (x.to(out_EK.dtype).contiguous() for x in (U_nKD, V_cKD))
         K, F = out_EK.shape[1], U.shape[1]
         args = (U, V, out_EK, np.int32(K), np.int32(F))
         _teams(self, "edges", "sddmm", A, [NAMES[out_EK.dtype], *lanes(K, F)], args)
 
-    def edge_add(self, A: LocalCSR, left_nK, right_cK, out_EK, add_EK=None) -> None:
+    def edge_add(self, A, left_nK, right_cK, out_EK, add_EK=None) -> None:
         """out_ij = left_i + right_j + add_ij, of those that are not None."""
         given = [None if x is None else x.to(out_EK.dtype).contiguous() for x in (left_nK, right_cK, add_EK)]
         args = (*given, out_EK, np.int32(out_EK.shape[1]))
         _teams(self, "edges", "edge_add", A, [NAMES[out_EK.dtype]], args)
 
-    def softmax_sums(self, A: LocalCSR, e_EK, top_nK, sum_nK, accumulate=False) -> None:
+    def softmax_sums(self, A, e_EK, top_nK, sum_nK, accumulate=False) -> None:
         """top_i = max_j e_ij, sum_i = sum_j exp(e_ij - top_i)."""
         n, K = top_nK.shape
         name = f"softmax_sums<{NAMES[top_nK.dtype]}, {is_even(K)}>"
@@ -148,20 +144,20 @@ class CudaEdges(TorchDense):
         if n:
             _launch(self, "edges", name, (-(-n // WARPS), 1), (*args, np.int32(accumulate)))
 
-    def row_softmax(self, A: LocalCSR, e_EK, top_nK, scale_nK, out_EK) -> None:
+    def row_softmax(self, A, e_EK, top_nK, scale_nK, out_EK) -> None:
         """out_ij = exp(e_ij - top_i) scale_i."""
         _row_softmax(self, A, e_EK, None, top_nK, scale_nK, out_EK)
 
-    def row_softmax_adjoint(self, A: LocalCSR, alpha_EK, dalpha_EK, D_nK, out_EK) -> None:
+    def row_softmax_adjoint(self, A, alpha_EK, dalpha_EK, D_nK, out_EK) -> None:
         """out_ij = alpha_ij (dalpha_ij - D_i)."""
         _row_softmax(self, A, alpha_EK, dalpha_EK.contiguous(), D_nK, None, out_EK)
 
-    def row_dots(self, A: LocalCSR, U_EK, V_EK, out_nK, accumulate=False) -> None:
+    def row_dots(self, A, U_EK, V_EK, out_nK, accumulate=False) -> None:
         """out_i = sum_j U_ij V_ij."""
         args = (U_EK.contiguous(), V_EK.contiguous(), out_nK, np.int32(out_nK.shape[1]), np.int32(accumulate))
         _teams(self, "edges", "row_dots", A, [NAMES[out_nK.dtype]], args, has_columns=False)
 
-    def spmm_heads(self, A: LocalCSR, values_EK, X_cKD, out_nKD, accumulate=False, transpose=False) -> None:
+    def spmm_heads(self, A, values_EK, X_cKD, out_nKD, accumulate=False, transpose=False) -> None:
         """out_i = sum_j values_ij X_j of each head; transpose: out_j = sum_i values_ij X_i; X None: ones, D = 1."""
         of, places = (A.transposed(), self.upload(A.transposed_places())) if transpose else (A, None)
         X = None if X_cKD is None else X_cKD.to(out_nKD.dtype).contiguous()
@@ -171,16 +167,14 @@ class CudaEdges(TorchDense):
         args = (values, places, X, out_nKD, np.int32(K), np.int32(F), np.int32(accumulate))
         _teams(self, "edges", "spmm_heads", of, [NAMES[out_nKD.dtype], NV], args, tiles=-(-F // (WARP * NV)))
 
-    def maximum(
-        self, A: LocalCSR, X_cF, order_t, out_nF, arg_nF, offset: int = 0, accumulate=False, positive=False
-    ) -> None:
+    def maximum(self, A, X_cF, order_t, out_nF, arg_nF, offset: int = 0, accumulate=False, positive=False) -> None:
         """out_i = max_j X_j of each column and arg_i = offset + j, where it is."""
         ranks, F = None if order_t is None else self.upload(order_t), X_cF.shape[1]
         flags = np.int32(ACCUMULATE * accumulate + POSITIVE * positive)
         args = (X_cF.contiguous(), ranks, out_nF, arg_nF, np.int32(F), np.int64(offset), flags)
         _teams(self, "edges", "maximum", A, [NAMES[X_cF.dtype], place_of(arg_nF)], args, tiles=-(-F // WARP))
 
-    def maximum_adjoint(self, A: LocalCSR, G_nF, arg_nF, dX_cF, offset: int = 0, accumulate=False) -> None:
+    def maximum_adjoint(self, A, G_nF, arg_nF, dX_cF, offset: int = 0, accumulate=False) -> None:
         """dX_j = sum of the G_i with arg_i = offset + j, of each column."""
         places = self.upload(A.places_in_rows) if arg_nF.dtype == torch.int16 else None
         F, tensors = dX_cF.shape[1], (G_nF.contiguous(), arg_nF, places, dX_cF)
@@ -224,7 +218,7 @@ def place_of(arg_nF: torch.Tensor) -> str:
     return "u16" if arg_nF.dtype == torch.int16 else "int"
 
 
-def _attend(kernels, A: LocalCSR, X, of_scores: tuple, sums: AttentionSums, slope, drop, flags: int) -> None:
+def _attend(kernels, A, X, of_scores: tuple, sums: AttentionSums, slope, drop, flags: int) -> None:
     """Sums of v1 (left2 and a are None) or v2 (left and right are)."""
     X, K, F = X.contiguous(), sums.top_nK.shape[1], X.shape[1]
     dtype, is_v2 = sums.Z_nKD.dtype, of_scores[0] is not None
@@ -234,7 +228,7 @@ def _attend(kernels, A: LocalCSR, X, of_scores: tuple, sums: AttentionSums, slop
     _teams(kernels, "attention", "attend", A, [NAMES[X.dtype], NV, of_bool(is_v2), even], args)
 
 
-def _attend2_adjoint(kernels, A: LocalCSR, columns: bool, tensors: tuple, slope, drop, accumulate) -> None:
+def _attend2_adjoint(kernels, A, columns: bool, tensors: tuple, slope, drop, accumulate) -> None:
     own, others, *_ = tensors
     dtype, F, K = tensors[5].dtype, own.shape[1], tensors[4].shape[1] // 3
     NV, even = lanes(K, F)
@@ -243,7 +237,7 @@ def _attend2_adjoint(kernels, A: LocalCSR, columns: bool, tensors: tuple, slope,
     _teams(kernels, "attention", "attend2_adjoint", A, words, (*args, np.int32(K), np.int32(F), np.int32(accumulate)))
 
 
-def _row_softmax(kernels, A: LocalCSR, values_EK, more_EK, of_row_nK, scale_nK, out_EK) -> None:
+def _row_softmax(kernels, A, values_EK, more_EK, of_row_nK, scale_nK, out_EK) -> None:
     args = (values_EK.contiguous(), more_EK, of_row_nK, scale_nK, out_EK, np.int32(out_EK.shape[1]))
     _teams(kernels, "edges", "row_softmax", A, [NAMES[out_EK.dtype]], args, has_columns=False)
 
@@ -275,9 +269,7 @@ def _each_row(kernels, kernel: str, dtype, n: int, K: int, F: int, args: tuple) 
         _launch(kernels, "attention", name, (-(-n // WARPS), 1), args)
 
 
-def _teams(
-    kernels, source: str, kernel: str, A: LocalCSR, words, args: tuple, tiles: int = 1, has_columns: bool = True
-) -> None:
+def _teams(kernels, source: str, kernel: str, A, words, args: tuple, tiles: int = 1, has_columns: bool = True) -> None:
     """Start a kernel over the rows of A: a block for each long one, a warp for each of the others."""
     order_n, n_long = _row_order(kernels, A)
     matrix = [kernels.upload(A.indptr)] + ([kernels.upload(A.indices)] if has_columns else [])
@@ -296,7 +288,7 @@ def _launch(kernels, source: str, name: str, grid: tuple[int, int], args: tuple,
     kernels.launcher.launch(source, name, grid, block, values)
 
 
-def _row_order(kernels, A: LocalCSR) -> tuple[torch.Tensor, int]:
+def _row_order(kernels, A) -> tuple[torch.Tensor, int]:
     """Return the rows of A on the device, long ones first, and how many are long; made once a matrix."""
     key = id(A.indptr)
     if key not in kernels._orders:

@@ -100,7 +100,8 @@ def install() -> None:
     # Torch's autocast knows no such device.
     for module in ("layers.stack", "training.scorer", "training.steps.full", "spmm.chains.autograd"):
         vars(importlib.import_module(f"spgnn.{module}"))["mixed_precision"] = lambda A: contextlib.nullcontext()
-    vars(importlib.import_module("spgnn.spmm.edges.edge_update"))["one_by_one"] = lambda A: contextlib.nullcontext()
+    for name in ("one_by_one", "without_autocast"):
+        vars(importlib.import_module("spgnn.spmm.edges.edge_update"))[name] = lambda A: contextlib.nullcontext()
 
 
 if __name__ == "__main__":

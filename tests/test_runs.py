@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -136,3 +137,12 @@ def test_an_environment_of_the_same_python_is_used_again(tmp_path):
     command = f'venv="{tmp_path}"\n{function}\nis_own_venv "{python}"'
     env = os.environ | {"LC_ALL": "C"}  # bash warns of a locale that is not installed
     assert subprocess.run(["bash", "-c", command], env=env, timeout=60).returncode == 0
+
+
+def test_a_script_beside_a_clone_imports_the_package(tmp_path):
+    """The folder of a clone is named spgnn too, and has no load_graph."""
+    (tmp_path / "spgnn").mkdir()
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-c", "import spgnn; spgnn.load_graph"]
+    run = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0, run.stderr

@@ -92,6 +92,16 @@ def test_measure_of_a_partition_folder_predicts_the_bytes_that_train_sends(tmp_p
     assert "which has its own; omit it" in capsys.readouterr().err
 
 
+@pytest.mark.slow
+def test_plan_stars_the_scheme_that_train_takes_where_another_has_the_shorter_epoch(tmp_path, capsys):
+    parts = str(tmp_path / "parts")
+    assert cli.main(["partition", SBM, "-k", "2", "--method", "random", "--out", parts]) == 0
+    capsys.readouterr()
+    assert cli.main(["plan", parts, "--ranks", "2", "--ranks-per-host", "2", "--layers", "1", "--json"]) == 0
+    starred = [line for line in map(json.loads, capsys.readouterr().out.splitlines()) if line["fastest"]]
+    assert [line["scheme"] for line in starred] == [trained(parts, 2, layers=1)["scheme"]]
+
+
 def test_measure_has_the_defaults_of_train():
     ours, theirs = MeasureConfig(), TrainConfig()
     shared = {f.name for f in fields(MeasureConfig)} & {f.name for f in fields(TrainConfig)}

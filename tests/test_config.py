@@ -179,3 +179,8 @@ def test_every_integer_has_an_upper_bound(cls):
         if type(field.default) is int:
             with pytest.raises(UsageError, match=f"{field.name} = .*; expected at least .* and at most"):
                 build(cls, {field.name: 2**63})
+
+
+@pytest.mark.parametrize("fanout", [(5, 3), [5, 3], "5,3"])
+def test_options_of_text_take_lists(fanout):
+    assert build(TrainConfig, {"fanout": fanout}).fanout == "5,3"

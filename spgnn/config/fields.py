@@ -143,9 +143,11 @@ def _checked(what: str, value: Any, hint: Any, known: Field) -> Any:
 
 
 def _plain(value: Any, hint: type) -> Any:
-    """Return NumPy's numbers as Python's, an integer as the float or text that is expected, a path as text."""
+    """Return NumPy's numbers as Python's, an integer as the float or text that is expected, paths and lists as text."""
     if hint is str and isinstance(value, os.PathLike):
         return os.fspath(value)
+    if hint is str and isinstance(value, (list, tuple)):  # fanout=(10, 5), one_hot=["colour", "size"]
+        return ",".join(map(str, value))
     if hint in (int, float) and isinstance(value, numbers.Number) and hasattr(value, "item"):
         value = value.item()
     if hint is bool and type(value).__name__ in ("bool_", "bool"):

@@ -54,9 +54,6 @@ def from_pandas(
     Returns: Graph with ids, and with classes where labels are text.
     Raises:  FormatError or GraphError with what is missing, and how often.
     """
-    for of_columns in ("one_hot", "edge_features", "antisymmetric"):
-        if isinstance(options.get(of_columns), (list, tuple)):
-            options[of_columns] = ",".join(options[of_columns])
     wanted = build(TableConfig, options, "from_pandas")
     edges = _as_table(edges, "edges", (wanted.source, wanted.target, *SOURCE_NAMES, *TARGET_NAMES))
     names = edges.column_names

@@ -16,6 +16,7 @@ from ..terminal import redraw, say, terminal_columns
 
 SECONDS_BETWEEN_LINES = 3.0
 BAR_WIDTH = 28
+MOST_NAMES = 12  # of a list
 UNITS = ("B", "kB", "MB", "GB", "TB")
 Row = Mapping[str, Any]
 Columns = Mapping[str, str]
@@ -154,6 +155,8 @@ def value_text(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{k} {value_text(v)}" for k, v in value.items())
     if isinstance(value, (list, tuple)):
+        if len(value) > MOST_NAMES and isinstance(value[0], str):
+            return f"{', '.join(value[:MOST_NAMES])}, ... ({len(value):,})"
         return ", ".join(value_text(v) for v in value) or "none"
     return str(value)
 

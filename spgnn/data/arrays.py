@@ -73,7 +73,9 @@ def from_networkx(
     except (TypeError, ValueError) as error:
         raise GraphError(f"edge attribute {weight!r} is no number: {error}; name another one with weight=") from error
     if edge_features is not None:
-        fields["edge_attr"] = _edge_attribute(G, [edge_features] if isinstance(edge_features, str) else edge_features)
+        by_name = _edge_attribute(G, [edge_features] if isinstance(edge_features, str) else edge_features)
+        fields["edge_attr"] = np.stack(list(by_name.values()), axis=1)
+        fields["meta"] = {"edge_features": list(by_name)} | fields.get("meta", {})
     if features is not None:
         fields["X"] = _features(_node_attribute(G, features))
     if labels is not None:
@@ -302,9 +304,9 @@ def _node_attribute(G, name: str) -> np.ndarray:
         raise GraphError(f"values of node attribute {name!r} differ in length: {error}") from error
 
 
-def _edge_attribute(G, names: Sequence[str]) -> np.ndarray:
-    """Return attributes of edges, (E, F), in the order of G.edges."""
-    columns = []
+def _edge_attribute(G, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Return attributes of edges by the names of their columns, a_0, a_1 of arrays, in the order of G.edges."""
+    columns: dict[str, np.ndarray] = {}
     for name in names:
         values = [value for *_, value in G.edges(data=name, default=None)]
         if missing := sum(value is None for value in values):
@@ -313,8 +315,9 @@ def _edge_attribute(G, names: Sequence[str]) -> np.ndarray:
             rows = np.array(values)
         except ValueError as error:
             raise GraphError(f"values of edge attribute {name!r} differ in length: {error}") from error
-        columns.append(rows.reshape(len(values), -1))
-    return np.concatenate(columns, axis=1)
+        of_name = rows.reshape(len(values), -1).T if len(values) else np.zeros((1, 0))
+        columns |= {str(name) if rows.ndim == 1 else f"{name}_{at}": column for at, column in enumerate(of_name)}
+    return columns
 
 
 def _stored(frame: Mapping, key: str, where: str) -> Any:

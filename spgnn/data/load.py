@@ -148,7 +148,7 @@ def _with_ids(frame: Table, graph: Graph, path: Path) -> Table:
 def _part(what: str, value: object, graph: Graph) -> dict[str, Any]:
     """Return the fields of Graph of features, labels or a split, checked; the message of an error names the file."""
     if what == "features" and isinstance(value, str) and value in MADE:
-        return {"X": MADE[value](graph)}
+        return {"X": MADE[value](graph), "feature_names": None}
     if what == "split" and is_lists(value):
         return {"split": split_of_lists(value, graph.n_nodes)}
     n, (where, rows) = graph.n_nodes, _opened(what, value)
@@ -163,7 +163,9 @@ def _part(what: str, value: object, graph: Graph) -> dict[str, Any]:
         why = f", and {why} see --relabel of `spgnn convert`" if rows.shape[0] == named < n else ""
         raise FormatError(f"{where}: shape {rows.shape}, expected {expected}: {graph.name} has {n} nodes{why}")
     if what == "features":
-        fields: dict[str, Any] = {"X": rows if sp.issparse(rows) else as_float(rows)}
+        names = getattr(value, "columns", ())  # of a table of pandas
+        names = names if len(names) and all(isinstance(name, str) for name in names) else None
+        fields: dict[str, Any] = {"X": rows if sp.issparse(rows) else as_float(rows), "feature_names": names}
     elif what == "labels":
         fields = named_labels(where, rows)
         if graph.classes is not None and "classes" not in fields:

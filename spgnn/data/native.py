@@ -27,7 +27,7 @@ MANIFEST = "manifest.json"
 FORMAT, VERSION = "spgnn-graph", 2
 MANIFEST_BYTES = 64 << 20
 CHUNK_BYTES = 16 << 20
-KEYS = {str: "name edges sha256", int: "n nnz n_features", dict: "meta files", list: "classes?"}
+KEYS = {str: "name edges sha256", int: "n nnz n_features", dict: "meta files", list: "classes? feature_names?"}
 SPARSE_X = ("features_indptr", "features_indices", "features_data")
 # name: (kinds of dtype, axes); other names are no part of a graph.
 ARRAYS = {
@@ -81,7 +81,7 @@ def load_native(path: str | Path, verify: bool = False, progress: Progress = Non
             _csr(path, weights, arrays["indices"], arrays["indptr"], (n, n), "A"),
             X=_features(path, arrays, n, manifest["n_features"]), y=arrays.get("labels"), split=arrays.get("split"),
             name=manifest["name"], edges=manifest["edges"], meta=manifest["meta"], ids=unpacked_ids(arrays),
-            classes=manifest.get("classes"), edge_attr=arrays.get("edge_attr"), edge_ids=arrays.get("edge_ids"),
+            classes=manifest.get("classes"), feature_names=manifest.get("feature_names"), edge_attr=arrays.get("edge_attr"), edge_ids=arrays.get("edge_ids"),
         )  # fmt: skip
     except GraphError as error:
         raise FormatError(f"{path}: {error}") from error

@@ -191,7 +191,7 @@ def _manifest(graph: Graph) -> dict:
         "edges": graph.edges,
         "meta": {key: value for key, value in graph.meta.items() if key not in ("unread", "title")},  # of its file
         "files": {},
-    } | ({} if graph.classes is None else {"classes": graph.classes})
+    } | {name: names for name in ("classes", "feature_names") if (names := getattr(graph, name)) is not None}
 
 
 def _plain(value: object) -> object:

@@ -51,7 +51,7 @@ def from_pandas(
             split     column of nodes: train, val, test or 0, 1, 2; others are in none. Or three columns of masks.
             options   source, target, weight, id, relabel, one_hot, missing, duplicates, combine, edge_features,
                       antisymmetric as of `load_graph`; columns may be lists.
-    Returns: Graph with ids, and with classes where labels are text.
+    Returns: Graph with ids, the names of columns, and with classes where labels are text.
     Raises:  FormatError or GraphError with what is missing, and how often.
     """
     wanted = build(TableConfig, options, "from_pandas")
@@ -212,7 +212,8 @@ class NodeTable:
         rows = pyarrow.array(row_N, mask=row_N < 0)
         picked = {name: self.table.column(name).take(rows) for name in columns}  # null where there is no row
         if what == "features":
-            return replace(graph, X=self._features(picked, row_N))
+            X, names = self._features(picked, row_N)
+            return replace(graph, X=X, feature_names=tuple(names))
         if what == "split":
             return replace(graph, split=_split(self.where, picked))
         if len(columns) > 1:
@@ -221,28 +222,33 @@ class NodeTable:
             is_number = not np.isin(y[~np.isnan(y)], (0, 1)).all()
             return replace(graph, y=y if is_number else np.nan_to_num(y).astype(np.int64), classes=tuple(columns))
         fields = _labels(f"{self.where}: column {columns[0]!r}", picked[columns[0]])
-        return replace(graph, y=fields["y"], classes=fields.get("classes"))
+        names = fields.get("classes", tuple(columns) if fields["y"].dtype.kind == "f" else None)
+        meta = graph.meta | {"label": columns[0]}  # integers may be taken for numbers
+        return replace(graph, y=fields["y"], classes=names, meta=meta)
 
-    def _features(self, picked: dict, row_N: np.ndarray) -> np.ndarray:
-        """Return X (N, F): numbers as they are, True as 1, text as a feature for each value."""
+    def _features(self, picked: dict, row_N: np.ndarray) -> tuple[np.ndarray, list[str]]:
+        """Return X (N, F) and names: numbers as they are, True as 1, text as a feature NAME=VALUE for each value."""
         absent = np.flatnonzero(row_N < 0)
         if len(absent) and self.wanted.missing == "refuse":
             raise FormatError(
                 f"{self.where}: {len(absent):,} of {len(row_N):,} nodes have no row, node {absent[0]} first; add them, or fill "
                 "with --missing zero or mean"
             )
-        made, is_wide = [], False
+        made, names, is_wide = [], [], False
         for name, column in picked.items():
             where = f"{self.where}: column {name!r}"
             if name in self.wanted.one_hot.split(","):
-                made += self._one_hot(where, column)
+                by_value = self._one_hot(where, column)
+                made += by_value.values()
+                names += [f"{name}={value}" for value in by_value]
             elif not _is_number(column):
                 raise FormatError(f"{where} is text; omit it, or make features of it with --one-hot {name}")
             else:
                 made.append(self._filled(where, _numbers(column, where)))
+                names.append(name)
                 is_wide |= str(column.type) == "double"
         X = np.stack(made, axis=1)
-        return X if is_wide or np.any(np.abs(X) > 2**24) else X.astype(np.float32)
+        return X if is_wide or np.any(np.abs(X) > 2**24) else X.astype(np.float32), names
 
     def _filled(self, where: str, values: np.ndarray) -> np.ndarray:
         lost = np.isnan(values)
@@ -251,7 +257,7 @@ class NodeTable:
         mean = values[~lost].mean() if self.wanted.missing == "mean" and not lost.all() else 0.0
         return np.where(lost, mean, values)
 
-    def _one_hot(self, where: str, column: ChunkedArray) -> list[np.ndarray]:
+    def _one_hot(self, where: str, column: ChunkedArray) -> dict[str, np.ndarray]:
         text = _texts(column)
         lost = text == ""
         if lost.any() and self.wanted.missing != "zero":
@@ -259,7 +265,7 @@ class NodeTable:
         found = sorted(set(text[~lost]))
         if len(found) > MOST_VALUES:
             raise FormatError(f"{where} has {len(found):,} values; expected at most {MOST_VALUES:,} (--one-hot)")
-        return [(text == value).astype(np.float64) for value in found]
+        return {value: (text == value).astype(np.float64) for value in found}
 
     def no_number(self, name: str) -> tuple[str, bool]:
         """Return the first value of a column of text that is no number, "" without one, and whether most others are."""

@@ -89,7 +89,7 @@ def distribute(
     if isinstance(source, Graph):
         return replace(dgraph, ids=source.ids, classes=source.classes)
     if isinstance(source, PartitionFolder):
-        return replace(dgraph, ids=together(comm, source.ids), classes=source.classes)
+        return replace(dgraph, ids=together(comm, source.ids), classes=source.names.classes)
     return dgraph
 
 

@@ -69,7 +69,7 @@ class Source:
         found = together(comm, find, root=0)
         if not comm.all_gather_json(found is None)[0]:
             return cls(None, found, config, comm, show)
-        names = together(comm, lambda: Names(folder.ids(), folder.classes), root=0) or Names()
+        names = together(comm, lambda: Names(folder.ids(), folder.names.classes), root=0) or Names()
         return cls(folder, None, config, comm, show, names)
 
     def read(self) -> Graph:

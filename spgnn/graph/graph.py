@@ -16,6 +16,7 @@ from ..config import names
 from ..config.names import Duplicates, Task
 from ..errors import GraphError, NamesKeywords, UsageError, check_keywords, nearest
 from .checks import check_graph, check_unchanged, read_only
+from .columns import checked_names
 from .digest import edges_digest, fingerprint_of, table_digest
 from .edge_attr import (
     checked_antisymmetric,
@@ -32,6 +33,7 @@ from .split import labelled, named_split, task_of
 from .structure import canonical, csr_from_coo, is_symmetric, multi_from_coo, symmetrised, without_zeros
 
 Edges = Literal["stored", "undirected", "directed", "reversed"]
+EDGE_META = ("edges_listed", "edge_features", "antisymmetric")  # what meta has of edge_attr
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +52,7 @@ class Graph(metaclass=NamesKeywords):
         split:  (N,) int8, or (N, S) for S splits: 0 train, 1 val, 2 test, -1 none; or None.
         name:   what messages call it.
         ids:    (N,) int64 or str, what the user calls the nodes; None: 0 to N - 1.
-        classes: C names of classes; None: their numbers.
+        classes: C names of classes, or of the columns of several labels or of numbers; None: their numbers.
         edges:  "stored": no choice yet; "directed": as stored, "undirected" or "reversed".
         edge_attr: (E, F) float array or tensor, a row for each nonzero of A, or None. With attributes, F may be 0, a row
                 of A may have several entries in one column: a multigraph. meta["antisymmetric"] has the numbers of the
@@ -58,6 +60,8 @@ class Graph(metaclass=NamesKeywords):
         edge_ids: (E,) int64, the place of each nonzero in the list of edges that was read, which has
                 meta["edges_listed"] edges; of a reverse edge that was added -1 - the place of the edge it is made of.
                 None: 0 to E - 1.
+        feature_names: F names of the columns of X, a value of text as color=red; None: their numbers. Those of edge_attr
+                are meta["edge_features"].
     Raises: GraphError naming the first node that is wrong.
 
     The arrays are views that cannot be written; whoever gave them must not change them either. Where they are used,
@@ -75,6 +79,7 @@ class Graph(metaclass=NamesKeywords):
     classes: tuple[str, ...] | None = None
     edge_attr: np.ndarray | None = None
     edge_ids: np.ndarray | None = None
+    feature_names: tuple[str, ...] | None = None
 
     def __post_init__(self):
         for name in ("X", "y", "split", "edge_attr"):
@@ -92,6 +97,8 @@ class Graph(metaclass=NamesKeywords):
             object.__setattr__(self, "meta", self.meta | {"zeros": zeros + self.meta.get("zeros", 0)})
         object.__setattr__(self, "ids", checked_ids(self.ids, self.n_nodes))
         object.__setattr__(self, "classes", checked_classes(self.classes, self.n_classes))
+        names = None if self.X is None else checked_names(self.feature_names, "X", self.n_features, "feature_names")
+        object.__setattr__(self, "feature_names", names)
         for name in ("A", "X", "y", "split", "ids", "edge_attr", "edge_ids"):
             object.__setattr__(self, name, read_only(getattr(self, name)))
 
@@ -99,6 +106,7 @@ class Graph(metaclass=NamesKeywords):
         nnz, listed = self.A.nnz, self.meta.get("edges_listed", self.A.nnz)
         edge_attr = checked_attributes(self.edge_attr, nnz)
         ids = np.arange(nnz) if self.edge_ids is None else checked_edge_ids(self.edge_ids, nnz, listed)
+        checked_names(self.meta.get("edge_features"), "edge_attr", edge_attr.shape[1], "meta['edge_features']")
         columns = checked_antisymmetric(self.meta.get("antisymmetric", ()), edge_attr.shape[1])
         known = {"edges_listed": listed} | ({"antisymmetric": columns} if columns else {})
         for name, value in (("edge_attr", edge_attr), ("edge_ids", ids), ("meta", self.meta | known)):
@@ -214,7 +222,7 @@ class Graph(metaclass=NamesKeywords):
         if self.edge_attr is None:
             return self
         edges = "directed" if self.edges == "undirected" and not self.is_both_ways else self.edges
-        known = {name: value for name, value in self.meta.items() if name not in ("edges_listed", "antisymmetric")}
+        known = {name: value for name, value in self.meta.items() if name not in EDGE_META}
         return replace(self, A=without_parallel(self.A), edge_attr=None, edge_ids=None, meta=known, edges=edges)
 
     def in_use(self) -> Graph:
@@ -261,6 +269,7 @@ class Graph(metaclass=NamesKeywords):
             "weighted": bool(self.nnz and np.any(A.data != 1)),
             "negative": int(np.count_nonzero(A.data < 0)),
             "features": self.n_features,
+            **({} if self.feature_names is None else {"feature_names": list(self.feature_names)}),
             "sparse_features": sp.issparse(self.X),
             "classes": self.n_classes,
             **({} if self.classes is None else {"class_names": list(self.classes)}),
@@ -273,7 +282,7 @@ class Graph(metaclass=NamesKeywords):
             out |= {"train": int((first == 0).sum()), "val": int((first == 1).sum()), "test": int((first == 2).sum())}
         if self.edge_attr is not None:
             out |= {"edge_attr": self.edge_attr.shape[1], "parallel": A.nnz - without_parallel(A).nnz}
-            out |= {k: self.meta[k] for k in ("edges_listed", "edge_features", "antisymmetric") if k in self.meta}
+            out |= {k: self.meta[k] for k in EDGE_META if k in self.meta}
         known = ("duplicates", "zeros", "dropped_lines", "source", "format")
         return out | {k: v for k, v in self.meta.items() if k in known}
 
@@ -319,7 +328,7 @@ def graph_from_coo(
 
     Args:   src, dst (E,) integer node ids; n_nodes, or 1 + the largest id; weights (E,); duplicates: what becomes of
             weights of one edge: sum, max, mean; refuse: an error; auto: sum, and 1 without weights; fields: X, y,
-            split, name, meta, ids, classes, and edge_attr (E,) or (E, F), a row for each edge: then edges that are there
+            split, name, meta, ids, classes, feature_names, and edge_attr (E,) or (E, F), a row for each edge: then edges that are there
             several times stay, each with its attributes, and edge_ids has their places in src and dst.
     Raises: GraphError naming the first edge that is wrong, or the first row of edge_attr that is not finite.
     """

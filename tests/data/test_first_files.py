@@ -18,7 +18,7 @@ from spgnn.data import detect_format, formats, known_formats, load_graph, read_g
 from spgnn.data.foreign import FILES, foreign
 from spgnn.data.gallery import path as path_graph
 from spgnn.errors import FormatError, InputError, PartitionError, ResourceError, UsageError
-from spgnn.graph import loaded_line, normalise
+from spgnn.graph import ColumnNames, loaded_line, normalise
 from spgnn.partition import PartitionFolder, load_partition, part_graph, part_to_folder, save_partition
 
 CYCLE = "".join(f"{u} {(u + 1) % 9}\n" for u in range(9))
@@ -190,16 +190,28 @@ def test_a_part_file_of_metis_is_an_owner(tmp_path):
 
 @pytest.mark.parametrize("ids", [["x", "ü", ""], [7, 2**40, -3]])
 def test_names_go_through_the_folders_of_graphs_and_parts(tmp_path, ids):
-    graph = replace(load_graph("path:n=3"), ids=ids, y=np.array([0, 1, 0]), classes=["no", "yes"])
+    graph = replace(
+        load_graph("path:n=3"),
+        ids=ids,
+        y=np.array([0, 1, 0]),
+        classes=["no", "yes"],
+        X=np.eye(3)[:, :2],
+        feature_names=["age", "job=cook"],
+    )
     save_graph(graph, tmp_path / "g")
     part = part_graph(graph, 2, "block")
     save_partition(part, tmp_path / "parts", graph)
     save_partition(part, tmp_path / "parts", load_graph(tmp_path / "g"))  # replaces it
     folder = PartitionFolder(tmp_path / "parts")
     assert folder.ids().tolist() == load_graph(tmp_path / "g").ids.tolist() == ids
-    assert folder.classes == load_graph(tmp_path / "g").classes == ("no", "yes")
+    for read in (folder, folder.graph(), load_graph(tmp_path / "g"), load_graph(tmp_path / "g").in_use()):
+        names = read.names if read is folder else ColumnNames.of(read)
+        assert names == ColumnNames(("age", "job=cook"), ("no", "yes"))
+    assert folder.describe()["feature_names"] == graph.describe()["feature_names"] == ["age", "job=cook"]
     save_partition(part, tmp_path / "plain", load_graph("path:n=3"))
-    assert PartitionFolder(tmp_path / "plain").ids() is None and PartitionFolder(tmp_path / "plain").classes is None
+    assert (
+        PartitionFolder(tmp_path / "plain").ids() is None and PartitionFolder(tmp_path / "plain").names == ColumnNames()
+    )
     next((tmp_path / "parts").glob("ids*.npy")).write_bytes(b"spoiled")
     with pytest.raises(PartitionError, match="parts.ids.*: the SHA-256 differs"):
         PartitionFolder(tmp_path / "parts").ids()

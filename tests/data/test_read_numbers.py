@@ -85,5 +85,6 @@ def test_columns_of_a_table_are_numbers_with_names(tmp_path):
     np.testing.assert_array_equal(graph.y, [[1.5, 2], [NAN, 3], [2.5, NAN]])
     one = spgnn.load_graph(tmp_path / "e.csv", labels=f"{tmp_path}/n.csv:temp")
     np.testing.assert_array_equal(one.y, [1.5, NAN, 2.5])
+    assert one.classes == ("temp",)
     kinds = spgnn.load_graph(tmp_path / "e.csv", labels=f"{tmp_path}/n.csv:kind")
     assert kinds.task == "classes" and kinds.y.tolist() == [7, 8, -1]

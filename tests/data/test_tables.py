@@ -98,13 +98,15 @@ def test_features_labels_and_split_are_found_by_id(tmp_path, ending):
     how = {"source": "a", "target": "b", "weight": "w", "relabel": True}
     graph = load_graph(edges, features=nodes, labels=nodes, split=nodes, **how)
     assert graph.ids.tolist() == [*NAMES, "dan"] and graph.nnz == 3  # dan has no edge
-    assert graph.X.tolist() == [[50], [30.5], [40], [60]]
+    assert graph.X.tolist() == [[50], [30.5], [40], [60]] and graph.feature_names == ("age",)
     assert graph.classes == ("blue", "red") and graph.y.tolist() == [-1, 1, 0, 1]
     assert graph.split.tolist() == [2, 0, 1, -1]
     assert graph.notes() == ["columns that are not read: when, city"]
     graph = load_graph(edges, features=f"{nodes}:age", one_hot="city", labels=f"{nodes}:city", **how)
     assert graph.X.tolist() == [[50, 0, 0, 1], [30.5, 0, 0, 1], [40, 1, 0, 0], [60, 0, 1, 0]]
     assert graph.classes == ("bonn", "köln", "ulm")
+    assert graph.feature_names == ("age", "city=bonn", "city=köln", "city=ulm")
+    assert load_graph(edges, features="ones", **how).feature_names is None
     for columns, message in (
         ("city", "column 'city' is text; omit it, or make features of it with --one-hot city"),
         ("agee", "no column 'agee'; did you mean 'age'"),

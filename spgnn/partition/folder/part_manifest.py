@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from ...atomic import open_regular
-from ...data.manifest import checked_manifest, seal
+from ...data.manifest import check_types, checked_manifest, seal
 from ...errors import PartitionError, is_integer
 
 FORMAT, VERSION = "spgnn-partition", 4
@@ -16,7 +16,7 @@ KEYS = {
     int: "n_nodes k n_features seed hops n_classes",
     str: "method graph_digest fingerprint owner_sha256 sha256",
     dict: "metrics edge_meta? files",
-    list: "parts classes? train",
+    list: "parts classes? feature_names? train",
     float: "balance seconds?",
 }
 
@@ -39,6 +39,9 @@ def checked_parts_manifest(path: Path, data: bytes) -> dict:
     )
     if len(manifest["train"]) != manifest["k"] or not all(map(is_count, manifest["train"])):
         raise again(f"{path}: train has not the counts of each of {manifest['k']} parts")
+    if (names := manifest.get("feature_names")) is not None and len(names) != manifest["n_features"]:
+        raise again(f"{path}: feature_names has not the names of {manifest['n_features']} columns")
+    check_types(path, manifest.get("edge_meta") or {}, {list: "edge_features?"}, again)
     parts = manifest["parts"]
     try:
         n_nodes = sum(of_part["own"]["shape"][0] for of_part in parts)

@@ -29,7 +29,8 @@ from ...atomic import check_replaceable, new_folder, read_regular, sync
 from ...data.readers.npz import read_npy
 from ...data.save import write_npy
 from ...errors import InputError, PartitionError, SpgnnError, UsageError
-from ...graph import TRAIN, Graph, fingerprint, labelled
+from ...graph import TRAIN, ColumnNames, Graph, fingerprint, labelled
+from ...graph.graph import EDGE_META
 from ...graph.ids import checked_ids, packed_ids, unpacked_ids
 from ..checks import check_hops
 from ..partition import Partition
@@ -100,7 +101,7 @@ def save_partition(partition: Partition, folder: str | Path, graph: Graph, hops:
             "owner_sha256": sha256_of(partition.owner_N),
             "n_features": graph.n_features,
             "n_classes": graph.n_classes,
-            **({} if graph.classes is None else {"classes": graph.classes}),
+            **{name: names for name in ("classes", "feature_names") if (names := getattr(graph, name)) is not None},
             **({} if graph.edge_attr is None else {"edge_meta": edge_meta(graph)}),
             "hops": hops,
             "train": train,
@@ -187,15 +188,18 @@ class PartitionFolder:
         sizes = np.bincount(self.partition().owner_N, minlength=self.manifest["k"]).tolist()
         keys = ("graph", "k", "method", "edges", "n_nodes", "nnz", "n_features", "n_classes", "hops", "balance", "seed")
         found = {key: self.manifest[key] for key in keys if key in self.manifest}
+        named = {"feature_names": self.names.features, "class_names": self.names.classes}
+        found |= {key: list(names) for key, names in named.items() if names is not None}
         of_edges = dict(self.manifest.get("edge_meta", {}))
         if of_edges:
             of_edges = {"edge_attr": self.manifest["parts"][0]["edge_attr"]["shape"][1]} | of_edges
         return {"format": "partition"} | found | of_edges | {"smallest_part": min(sizes), "largest_part": max(sizes)}
 
     @property
-    def classes(self) -> tuple[str, ...] | None:
-        """Names of the classes, or None."""
-        return tuple(map(str, self.manifest["classes"])) if "classes" in self.manifest else None
+    def names(self) -> ColumnNames:
+        """Names of columns."""
+        manifest = self.manifest
+        return ColumnNames.read(manifest | manifest.get("edge_meta", {}) | {"features": manifest.get("feature_names")})
 
     def ids(self) -> np.ndarray | None:
         """Return what the user calls the nodes, (N,) int64 or str, original order; None: 0 to N - 1."""
@@ -229,7 +233,8 @@ class PartitionFolder:
         """Return the whole graph as it is used, of the blocks of all parts. Raises: as `checked_block`."""
         whole = merge_blocks([self.checked_block(rank) for rank in range(self.manifest["k"])], 1, 0)
         name, edges = self.manifest["graph"], self.manifest["edges"]
-        fields: dict[str, Any] = {"name": name, "edges": edges, "ids": self.ids(), "classes": self.classes}
+        fields: dict[str, Any] = {"name": name, "edges": edges, "ids": self.ids(), "classes": self.names.classes}
+        fields["feature_names"] = self.names.features
         if whole.edges is not None:
             fields |= {
                 "edge_attr": whole.edges.attr_EF,
@@ -389,7 +394,7 @@ def train_counts(y_n: np.ndarray | None, split_n: np.ndarray | None) -> list[int
 
 def edge_meta(graph: Graph) -> dict:
     """Return what a graph says of the attributes of its edges."""
-    return {name: graph.meta[name] for name in ("edges_listed", "antisymmetric", "edge_features") if name in graph.meta}
+    return {name: graph.meta[name] for name in EDGE_META if name in graph.meta}
 
 
 def _csr(files: dict[str, np.ndarray], prefix: str, values: str, shape: tuple[int, int]) -> sp.csr_array:

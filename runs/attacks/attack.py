@@ -23,6 +23,7 @@ ROOT = HERE.parents[1]
 CLEAN = (0, 2, 3, 4, 5)  # exit codes that a hostile input may give
 GRAPH = "sbm:n=120,classes=3,features=6,seed=3"
 FAST = ["--hidden", "4", "--threads", "1", "--seed", "1"]
+PATIENCE = float(os.environ.get("TRUST_PATIENCE", "1"))  # times a time limit
 
 
 class NotRun(Exception):
@@ -103,10 +104,10 @@ def start(*words, ranks: int = 1, before: Iterable = (), env: dict | None = None
 
 
 def finish(process, limit_s: float = 60) -> Ended:
-    """Wait for a command, and end all of its session after limit_s."""
+    """Wait for a command, and end all of its session after limit_s, times --patience."""
     begun = time.monotonic()
     try:
-        out, err = process.communicate(timeout=limit_s)
+        out, err = process.communicate(timeout=limit_s * PATIENCE)
         code = process.returncode
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 import numpy as np
-from attack import FAST, GRAPH, ROOT, NotRun, folder, here, limit, need, spgnn
+from attack import FAST, GRAPH, PATIENCE, ROOT, NotRun, folder, here, limit, need, spgnn
 
 QUICK, FULL = 1, 500  # sizes, at most 20, and allocations that fail, of each command
 LARGE = "sbm:n=20000,classes=4,features=64,degree=20,seed=1"
@@ -83,7 +83,7 @@ def cold(home: Path, counts: dict, amount: int) -> list[str]:
     for size_mb in COLD_MB[:amount]:
         counts["limits"] += 1
         words = ["sh", "-c", f'ulimit -v {size_mb << 10}; exec "$@"', "sh", cold_python(), "-m", "spgnn", *TRAIN]
-        done = subprocess.run(words, cwd=home, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(words, cwd=home, capture_output=True, text=True, timeout=120 * PATIENCE)
         counts["refused by limits"] += done.returncode == 4
         if done.returncode != 4 or "Traceback" in done.stderr:
             wrong.append(

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from attack import folder, own_shared_memory, spgnn, status_kb
+from attack import PATIENCE, folder, own_shared_memory, spgnn, status_kb
 
 QUICK, FULL = 20, 10_000  # two hours: trainings on threads; every twentieth is followed by one under mpirun
 CASE_S = 60.0  # that one may take
@@ -232,7 +232,7 @@ def one(case: dict, home: Path, counts: dict) -> list[str]:
 
     faults: dict = {}
     try:
-        found = run_threads(case["ranks"], train, case, home, True, faults, timeout=CASE_S / 2)[0]
+        found = run_threads(case["ranks"], train, case, home, True, faults, timeout=PATIENCE * CASE_S / 2)[0]
     except Exception as error:
         is_meant, is_refused = any(fault.has_raised for fault in faults.values()), any(map(str(error).count, REFUSED))
         counts["refused" if is_refused and not is_meant else "failed on purpose"] += 1

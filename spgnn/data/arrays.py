@@ -14,10 +14,12 @@ import scipy.sparse as sp
 from ..config.names import Duplicates
 from ..errors import FormatError, GraphError, InputError, is_integer
 from ..graph import NO_SPLIT, TEST, TRAIN, VAL, Graph, both_ways, graph_from_coo
-from ..graph.structure import as_weights
+from ..graph.structure import as_weights, check_duplicates
+from ..terminal import say
 from .readers.make_graph import as_float, named_labels
 
 MASKS = {"train_mask": TRAIN, "val_mask": VAL, "test_mask": TEST}
+PYG_NAMES = {"edge_index", "adj_t", "edge_weight", "edge_attr", "x", "y", "num_nodes", "ptr", "src", "dst", *MASKS}
 DGL_KEYS = {"X": ("feat", "features", "x"), "y": ("label", "labels", "y")}
 DGL_EDGE_KEYS = ("feat", "features", "edge_attr", "attr")
 
@@ -34,6 +36,7 @@ def from_scipy(A: sp.sparray | sp.spmatrix, duplicates: Duplicates = "auto", **f
     Args:   duplicates: see `graph_from_coo`; fields: X, y, split, name, meta, ids, classes.
     Raises: GraphError naming what is wrong, before scipy multiplies or converts anything.
     """
+    check_duplicates(duplicates)
     if not sp.issparse(A):
         raise GraphError(f"from_scipy takes a scipy sparse matrix, got {type(A).__name__}")
     if A.ndim != 2 or A.shape[0] != A.shape[1]:
@@ -92,10 +95,10 @@ def from_networkx(
 
 
 def from_pyg(data, duplicates: Duplicates = "auto", **fields) -> Graph:
-    """Return the Graph of a PyG Data: edge_index or adj_t, edge_weight, x, y, train/val/test_mask (N,) or (N, S).
+    """Return the Graph of a PyG Data: edge_index or adj_t, edge_weight, edge_attr, x, y, train/val/test_mask (N,) or (N, S).
 
-    edge_attr of one column is the weight where there is no edge_weight; else, or where it is given as
-    from_pyg(data, edge_attr=data.edge_attr), it has the attributes of edges, and edges that are there twice stay two.
+    edge_attr, or what is given as from_pyg(data, edge_attr=...), has the attributes of edges, and edges that are there
+    twice stay two; weights are edge_weight alone. A line on stderr names what is not read, and counts edges that became one.
     Of an edge j -> i, i reads j, as in PyG: `with_edges("auto")` has it so.
     """
     get = lambda name: getattr(data, name, None)
@@ -106,9 +109,14 @@ def from_pyg(data, duplicates: Duplicates = "auto", **fields) -> Graph:
         if edge_index.ndim != 2 or edge_index.shape[0] != 2:
             raise GraphError(f"edge_index has shape {edge_index.shape}; expected (2, E)")
         src, dst = edge_index
-        weights, edge_attr = _edge_weights(get) if "edge_attr" not in fields else (get("edge_weight"), None)
-        weights = None if weights is None else as_array(weights)
-        fields |= {} if edge_attr is None else {"edge_attr": edge_attr}
+        weights = None if get("edge_weight") is None else as_array(get("edge_weight"))
+        if get("edge_attr") is not None and "edge_attr" not in fields:
+            fields["edge_attr"] = as_array(get("edge_attr"))
+            if weights is None and fields["edge_attr"].size == edge_index.shape[1]:
+                say(
+                    "edge_attr has attributes of edges, and all weights are 1; if it has weights, name it edge_weight: "
+                    "data.edge_weight, data.edge_attr = data.edge_attr.view(-1), None"
+                )
     elif get("adj_t") is not None:
         src, dst, weights = _from_adj_t(data.adj_t)
     else:
@@ -122,7 +130,29 @@ def from_pyg(data, duplicates: Duplicates = "auto", **fields) -> Graph:
         "meta": {"edges": "in"} | fields.pop("meta", {}),
     } | ({} if y is None else _labels(as_array(y)))
     n = X.shape[0] if n is None and X is not None else n
-    return graph_from_coo(src, dst, n, weights, duplicates, **(read | fields))
+    if unread := [name for name in _names_of(data) if name not in PYG_NAMES and get(name) is not None]:
+        more = "; those of edges: from_pyg(data, edge_attr=...)" if "edge_attr" not in fields else ""
+        more += "; all graphs of a batch are one here" if "batch" in unread else ""
+        say(f"from_pyg does not read {', '.join(unread)}{more}")
+    return _counted(src, dst, n, weights, duplicates, **(read | fields))
+
+
+def _counted(src, dst, n, weights, duplicates: Duplicates, **fields) -> Graph:
+    """Return the Graph of edges; say how many are there again, each of which PyG and DGL count."""
+    graph = graph_from_coo(src, dst, n, weights, duplicates, **fields)
+    if duplicates == "auto" and (again := graph.meta["duplicates"]):
+        made = "their weights added up" if weights is not None else "all of weight 1"
+        count = "1 edge is" if again == 1 else f"{again:,} edges are"
+        say(
+            f"{count} there again and became one with the first, {made}; edge_attr=... keeps each, duplicates='sum' counts"
+        )
+    return graph
+
+
+def _names_of(data) -> list[str]:
+    """Return the names of what a PyG Data holds."""
+    names = getattr(data, "keys", vars(data))
+    return list(names() if callable(names) else names)
 
 
 def from_dgl(
@@ -155,7 +185,7 @@ def from_dgl(
     key = edge_features or next((key for key in DGL_EDGE_KEYS if key in edata and key != weight), None)
     if key is not None:
         read["edge_attr"] = as_array(_stored(edata, key, "edata"))
-    return graph_from_coo(as_array(src), as_array(dst), int(g.num_nodes()), weights, duplicates, **(read | fields))
+    return _counted(as_array(src), as_array(dst), int(g.num_nodes()), weights, duplicates, **(read | fields))
 
 
 FROM_LIBRARY: dict[str, Callable[..., Graph]] = {
@@ -171,6 +201,10 @@ def from_object(source, duplicates: Duplicates = "auto") -> Graph:
         return source
     if sp.issparse(source):
         return from_scipy(source, duplicates)
+    for base in type(source).__mro__:  # before tensors: a Data has a detach
+        library = base.__module__.partition(".")[0]
+        if library in FROM_LIBRARY:
+            return FROM_LIBRARY[library](source, duplicates=duplicates)
     if hasattr(source, "detach") or isinstance(source, np.ndarray):
         source = as_array(source)
         if source.ndim != 2:
@@ -189,10 +223,6 @@ def from_object(source, duplicates: Duplicates = "auto") -> Graph:
             raise InputError(
                 "got a sequence of 3; expected (src, dst); weights: spgnn.graph_from_coo(src, dst, weights=w)"
             )
-    for base in type(source).__mro__:
-        library = base.__module__.partition(".")[0]
-        if library in FROM_LIBRARY:
-            return FROM_LIBRARY[library](source, duplicates=duplicates)
     if hasattr(source, "columns") or hasattr(source, "column_names"):
         raise InputError(f"got a {type(source).__name__}; give tables as spgnn.from_pandas(edges, nodes)")
     raise InputError(
@@ -283,15 +313,6 @@ def _labels(y: np.ndarray) -> dict[str, Any]:
         return named_labels("labels", y)
     except FormatError as error:
         raise GraphError(str(error)) from None
-
-
-def _edge_weights(get: Callable[[str], Any]) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Return the weights of the edges of a PyG Data, and their attributes."""
-    values = None if get("edge_attr") is None else as_array(get("edge_attr"))
-    if get("edge_weight") is not None or values is None:
-        return get("edge_weight"), values
-    is_one = values.ndim == 1 or (values.ndim == 2 and values.shape[1] == 1)
-    return (values.reshape(-1), None) if is_one else (None, values)
 
 
 def _node_attribute(G, name: str) -> np.ndarray:

@@ -17,6 +17,7 @@ import torch
 
 from ..config import Distribution, Training, build, shared_values
 from ..cost.grid import ProcessGrid
+from ..data.arrays import FROM_LIBRARY
 from ..dist import Communicator, SelfCommunicator
 from ..dist.consistency import check_same, digest, versions
 from ..dist.job.protect import find_launcher
@@ -139,6 +140,11 @@ def built(options: dict, where: str) -> Distribution:
 def _opened(source, partition) -> tuple:
     """Return source and partition, their paths as partition folders. Raises: UsageError for a source of another type."""
     source, partition = (PartitionFolder(x) if isinstance(x, (str, Path)) else x for x in (source, partition))
+    for base in type(source).__mro__:  # a Data of PyG is callable
+        if (name := base.__module__.partition(".")[0]) in FROM_LIBRARY:
+            raise UsageError(
+                f"distribute got a {type(source).__name__}; give spgnn.{FROM_LIBRARY[name].__name__}(...) of it, a Graph"
+            )
     if not (source is None or callable(source) or isinstance(source, (Graph, PartitionFolder))):
         expected = "a Graph, as spgnn.load_graph returns, a function that returns one, or a partition folder"
         raise UsageError(f"distribute got a {type(source).__name__}; expected {expected}")

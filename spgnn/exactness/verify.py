@@ -15,6 +15,7 @@ import torch
 from ..data import load_graph
 from ..errors import SpgnnError, UsageError, check_integer
 from ..graph import Graph, check_is_graph
+from ..layers.foreign.wrap import check_called
 from .compared import NONE, Compared, compare, first_backward, first_forward
 from .reasons import OWN_BUFFER, Fault, why_backward, why_forward, why_loss
 from .verification import CHECKS, Checked, Finding, Verification
@@ -91,7 +92,8 @@ def verify(
 
 
 def _verified(task: Task, sizes: list[int], replication: int, tolerance: float) -> Verification:
-    task = replace(task, state=task.make().double().state_dict())
+    check_called(model := task.make())
+    task = replace(task, state=model.double().state_dict())
     passes = _of_one(task)
     slope, moved, one = _slope(task)
     cases = _cases(task, passes, sizes, replication, tolerance)

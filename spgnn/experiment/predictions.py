@@ -21,6 +21,7 @@ from ..distgraph import DistGraph
 from ..distgraph.distribute import distribute, the_only_rank
 from ..errors import UsageError, together
 from ..graph import Graph
+from ..layers.foreign.wrap import check_called
 from ..layers.registry import listed_spec, operator_of
 from ..partition import PartitionFolder
 from ..training.metrics import SCORES
@@ -122,6 +123,7 @@ def predict(
         if isinstance(graph, Graph) and graph.edges == "stored":
             graph = graph.with_edges(run.config.edges)
     elif isinstance(model, torch.nn.Module) and graph is not None:
+        check_called(model)
         net, given = model, {"dtype": str(next(model.parameters(), torch.zeros(())).dtype)}
     else:
         got = f"a {type(model).__name__}" if graph is not None else "no graph"

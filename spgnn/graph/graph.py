@@ -30,7 +30,15 @@ from .ids import checked_classes, checked_ids
 from .loaded import NOUNS, count_labels, graph_notes, label_notes
 from .normal import Norm, normalise
 from .split import labelled, named_split, task_of
-from .structure import canonical, csr_from_coo, is_symmetric, multi_from_coo, symmetrised, without_zeros
+from .structure import (
+    canonical,
+    check_duplicates,
+    csr_from_coo,
+    is_symmetric,
+    multi_from_coo,
+    symmetrised,
+    without_zeros,
+)
 
 Edges = Literal["stored", "undirected", "directed", "reversed"]
 EDGE_META = ("edges_listed", "edge_features", "antisymmetric")  # what meta has of edge_attr
@@ -360,6 +368,7 @@ def _multigraph(
     src: ArrayLike, dst: ArrayLike, n_nodes: int | None, weights: ArrayLike | None, duplicates: Duplicates, fields:
     dict[str, Any],
 ) -> Graph:  # fmt: skip
+    check_duplicates(duplicates)
     if duplicates not in ("auto", "refuse"):
         raise GraphError(
             f"duplicates={duplicates!r} makes one edge of several, and edge_attr has a row for each; omit duplicates, and "

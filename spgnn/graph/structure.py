@@ -6,15 +6,22 @@ Shapes: N nodes, E edges.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import get_args
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from ..config.names import Duplicates
-from ..errors import GraphError, is_integer
+from ..errors import GraphError, UsageError, is_integer, nearest
 
 LARGEST_PAIRED = 3_037_000_499  # nodes: n * n - 1 fits into 63 bits
+
+
+def check_duplicates(how: str) -> None:
+    """Raise UsageError for an unknown value of duplicates."""
+    if how not in get_args(Duplicates):
+        raise UsageError(f"duplicates = {how!r} is not known{nearest(str(how), get_args(Duplicates))}")
 
 
 def csr_from_coo(
@@ -27,6 +34,7 @@ def csr_from_coo(
 
     Raises: GraphError naming the first edge that is wrong.
     """
+    check_duplicates(duplicates)
     src, dst, n, data = _checked_ends(src, dst, n_nodes, weights)
     pair = src.astype(np.int64) * n + dst  # one key sorts faster than two
     if zeros := len(data) - int(np.count_nonzero(data)):

@@ -12,6 +12,7 @@ from ..dist.consistency import check_same
 from ..distgraph import DistGraph
 from ..errors import GraphError, ShapeError, UsageError
 from ..layers import Stack
+from ..layers.foreign.wrap import check_called
 from ..layers.layer import width_of
 from ..machine import host_id
 from ..spmm.kernels.buffers import sum_dtype
@@ -31,6 +32,7 @@ def prepare_model(model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig
         raise UsageError(
             f"got a {type(dgraph).__name__}; expected a DistGraph: train(model, spgnn.distribute(graph, comm)); one rank has no comm"
         )
+    check_called(model)
     check_trainable(dgraph)
     check_width(model, dgraph)
     comm = dgraph.comm

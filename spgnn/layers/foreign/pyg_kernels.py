@@ -41,8 +41,9 @@ def _forward(self, x, edge_index, *args, **kwargs):
 
 
 def _is_plain(conv, on: OnRanks, given: list) -> bool:
-    """Return whether edges are the graph's, each pair once, and nothing but its weights is given for them."""
-    is_whole = not given or (len(given) == 1 and given[0] is on.weight_E)
+    """Return whether edges are the graph's, each pair once, with the weights that the convolution reads."""
+    reads = on.weight_E is not None and type(conv).__name__ == "GCNConv"  # the others do not read weights
+    is_whole = len(given) == 1 and given[0] is on.weight_E if reads else not given
     has_hooks = any(getattr(conv, f"_{kind}_hooks") for kind in ("message_forward_pre", "message_forward"))
     operator = on.A.operator
     is_other = isinstance(operator, SubgraphSpMM) or operator.edge_attr is not None  # of a sampler, or a multigraph

@@ -182,8 +182,13 @@ class Wrapped(Layer, Seeded):
         given = {}
         # Of the class: a convolution on kernels has another forward.
         forward = type(self.module).forward if isinstance(vars(self.module).get("forward"), MethodType) else None
-        _, *parameters = inspect.signature(forward or self.module.forward).parameters.values()
-        parameters = parameters[1:] if forward else parameters
+        first, *parameters = inspect.signature(forward or self.module.forward).parameters.values()
+        first, *parameters = parameters if forward else (first, *parameters)
+        if first.name in ("data", "batch", "graph", "g"):
+            raise UsageError(
+                f"forward of {type(self.module).__name__} takes {first.name}: give call=lambda module, graph, x: "
+                f"module(Data(x=x, edge_index=graph.edge_index))"
+            )
         for parameter in parameters:
             name = parameter.name
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -270,3 +275,24 @@ def check_module(module: nn.Module) -> None:
                 raise UsageError(
                     f"{name or type(inner).__name__} has weights without a shape: give in_channels, not -1"
                 )
+
+
+def check_called(model: nn.Module) -> None:
+    """Raise UsageError for a model that is not called as model(A, X), as those of PyG are not."""
+    try:
+        signature = inspect.signature(model.forward)
+    except ValueError:  # compiled
+        return
+    parameters = signature.parameters
+    try:
+        signature.bind(None, None)
+        is_called = "edge_index" not in parameters
+    except TypeError:
+        is_called = False
+    if not is_called:
+        given = "" if "edge_index" in parameters else ", call=lambda module, graph, x: ..."
+        shown = ", ".join([*list(parameters)[:3], *["..."] * (len(parameters) > 3)])
+        raise UsageError(
+            f"a model is called as model(A, X), {type(model).__name__} as model({shown}); "
+            f"for one of PyG give spgnn.wrap(model{given})"
+        )

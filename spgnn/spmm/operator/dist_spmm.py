@@ -68,6 +68,10 @@ class DistSpMM(Operator):
         self.nnz = self.A_oo.nnz + self.blocks.A_og.nnz
         self.selected: np.ndarray | None = None  # rows of H that are rows of A H; None: all
 
+    def __repr__(self) -> str:
+        rank = f"rank {self.comm.rank} of {self.comm.size}" if self.comm.size > 1 else "one rank"
+        return f"{type(self).__name__}({self.name}: {rank}, {self.n:,} rows, {self.nnz:,} nonzeros, {self.g:,} ghosts)"
+
     # What does the products and exchanges, and the order of chains: see Layout.
     ops, order, device = (computed(attrgetter(f"layout.{name}")) for name in ("ops", "order", "pool.device"))
     sent_so_far: int = computed(lambda self: int(self.comm.traffic.sent_bytes().sum()))

@@ -83,12 +83,8 @@ def from_networkx(
         fields["X"] = _features(_node_attribute(G, features))
     if labels is not None:
         fields |= _labels(_node_attribute(G, labels))
-    names = list(ids)
-    if names != list(range(len(names))):
-        is_whole = all(map(is_integer, names))
-        fields.setdefault(
-            "ids", np.array(names if is_whole else [str(name) for name in names], np.int64 if is_whole else object)
-        )
+    if list(ids) != list(range(len(ids))):
+        fields.setdefault("ids", _ids_of(list(ids)))
     fields.setdefault("name", str(G.name) if G.name else "networkx")
     make = graph_from_coo if G.is_directed() else both_ways
     return make(src, dst, len(ids), as_weights(weights), duplicates, **fields)
@@ -313,6 +309,19 @@ def _labels(y: np.ndarray) -> dict[str, Any]:
         return named_labels("labels", y)
     except FormatError as error:
         raise GraphError(str(error)) from None
+
+
+def _ids_of(nodes: list) -> np.ndarray:
+    """Return the ids of nodes: integers, or text. Raises: GraphError where two nodes have the same text."""
+    if all(is_integer(node) and abs(node) < 2**63 for node in nodes):
+        return np.array(nodes, np.int64)
+    of_text: dict[str, Any] = {}
+    for node in nodes:
+        if (other := of_text.setdefault(str(node), node)) is not node:
+            raise GraphError(
+                f"nodes {other!r} and {node!r} have one name; rename one: networkx.relabel_nodes(G, names)"
+            )
+    return np.array(list(of_text), object)
 
 
 def _node_attribute(G, name: str) -> np.ndarray:

@@ -67,7 +67,7 @@ def load_graph(
     """
     known = ("features", "labels", "split", *TableConfig.__dataclass_fields__)
     check_keywords("load_graph", options, known)
-    wanted = build(TableConfig, options, "load_graph")
+    wanted = build(TableConfig, {key: value for key, value in options.items() if value is not None}, "load_graph")
     is_file = isinstance(source, (str, Path, File)) and not is_built_in(source)
     if not is_file and (wanted.edge_features or wanted.antisymmetric):
         raise UsageError("edge_features is an option of files; see edge_attr of graph_from_coo, and from_pandas")

@@ -15,18 +15,17 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..config import TableConfig, build
-from ..errors import FormatError, GraphError, InputError, UsageError, nearest
+from ..errors import FormatError, GraphError, UsageError, nearest
 from ..graph import NO_SPLIT, TEST, TRAIN, VAL, Graph, graph_from_coo
 from ..graph.structure import as_weights, with_reverse
 from .readers.edge_features import attributes_of_columns, attributes_of_file, places_of_columns
-from .readers.frames import arrow
 from .readers.heads import IDS, SOURCE_NAMES, TARGET_NAMES, edge_columns, is_number_text
 from .readers.make_graph import check_node_count, named_labels, roles_of, split_of_array
+from .table_columns import Coded, as_table, coded, has_numbers, numbers_of, places_of, texts_of
 
 if TYPE_CHECKING:
     from pyarrow import ChunkedArray, Table
 
-Coded = tuple[np.ndarray, np.ndarray]  # (codes (m,), ids (k,) int64 or str objects)
 ID_NAMES = ("id", "node", "node_id", "nodeid", "name")
 MASKS = ("train_mask", "val_mask", "test_mask")
 KNOWN = {"labels": ("label", "labels", "class", "classes", "y", "target"), "split": ("split", "role", "fold", *MASKS)}
@@ -54,20 +53,30 @@ def from_pandas(
     Returns: Graph with ids, the names of columns, and with classes where labels are text.
     Raises:  FormatError or GraphError with what is missing, and how often.
     """
-    wanted = build(TableConfig, options, "from_pandas")
-    edges = _as_table(edges, "edges", (wanted.source, wanted.target, *SOURCE_NAMES, *TARGET_NAMES))
+    wanted = build(TableConfig, {key: value for key, value in options.items() if value is not None}, "from_pandas")
+    labels, splits = _column_names("label", label), _column_names("split", split)
+    edges = as_table(edges, "edges", (wanted.source, wanted.target, *SOURCE_NAMES, *TARGET_NAMES))
     names = edges.column_names
     used = [names[place] for place in edge_columns("edges", names, len(names), wanted) if place >= 0]
     fields = {"name": name} | fields_of_table("edges", edges, names, used, wanted)
-    table = None if nodes is None else NodeTable(_as_table(nodes, "nodes", (wanted.id, *ID_NAMES)), "nodes", wanted)
+    table = None if nodes is None else NodeTable(as_table(nodes, "nodes", (wanted.id, *ID_NAMES)), "nodes", wanted)
     graph = graph_of_columns("edges", [edges.column(name) for name in used], wanted, table or "text", **fields)
     if table is not None:
-        splits = [split] if isinstance(split, str) else list(split or ())
-        known = [*([label] if label else []), *splits]
-        graph = table.join(graph, "features", table.feature_columns(features, known))
-        for what, columns in (("labels", [label] if label else []), ("split", splits)):
+        given = None if features is None else _column_names("features", features)
+        graph = table.join(graph, "features", table.feature_columns(given, [*labels, *splits]))
+        for what, columns in (("labels", labels), ("split", splits)):
             graph = table.join(graph, what, columns)
     return combined(graph, wanted)
+
+
+def _column_names(what: str, given) -> list[str]:
+    """Return the names of columns, given as one or several; UsageError for a column itself."""
+    names = [] if given is None else [given] if isinstance(given, str) else list(given)
+    if hasattr(given, "iloc") or not all(isinstance(name, str) for name in names):
+        raise UsageError(
+            f"from_pandas: {what} is a {type(given).__name__}; expected names of columns of nodes, such as {what}='{what}'"
+        )
+    return names
 
 
 def fields_of_table(
@@ -89,7 +98,7 @@ def fields_of_table(
 
 def number_columns(where: Path | str, columns: dict[str, ChunkedArray]) -> dict[str, np.ndarray]:
     """Return pyarrow columns as arrays of numbers, NaN where one is missing; FormatError for text."""
-    return {name: _numbers(column, f"{where}: column {name!r}") for name, column in columns.items()}
+    return {name: numbers_of(column, f"{where}: column {name!r}") for name, column in columns.items()}
 
 
 def graph_of_columns(
@@ -102,7 +111,7 @@ def graph_of_columns(
     ends = [coded(column, f"{where}: {what}") for column, what in zip(columns, ("source", "target"))]
     if not len(columns[0]) and nodes is None:
         raise FormatError(f"{where}: holds no edge; expected rows of source, target and perhaps a weight")
-    weights = _numbers(columns[2], f"{where}: weight") if len(columns) == 3 else None
+    weights = numbers_of(columns[2], f"{where}: weight") if len(columns) == 3 else None
     if weights is not None and np.isnan(weights).any():
         row = int(np.argmax(np.isnan(weights))) + 1
         raise FormatError(f"{where}: {np.count_nonzero(np.isnan(weights)):,} weights are missing, first in row {row}")
@@ -198,7 +207,7 @@ class NodeTable:
         if given is not None:
             return [*self._checked(given), *(name for name in one_hot if name not in given)]
         others = [n for n in self.names if n not in (self.id, *known) and n.lower() not in APART]
-        return [name for name in others if name in one_hot or _is_number(self.table.column(name))]
+        return [name for name in others if name in one_hot or has_numbers(self.table.column(name))]
 
     def join(self, graph: Graph, what: str, columns: list[str]) -> Graph:
         """Return graph with features, labels or split of some columns, by ids; ids without an edge are new nodes."""
@@ -217,7 +226,7 @@ class NodeTable:
         if what == "split":
             return replace(graph, split=_split(self.where, picked))
         if len(columns) > 1:
-            y = [_numbers(column, f"{self.where}: column {name!r}") for name, column in picked.items()]
+            y = [numbers_of(column, f"{self.where}: column {name!r}") for name, column in picked.items()]
             y = np.stack(y, axis=1).astype(np.float64)
             is_number = not np.isin(y[~np.isnan(y)], (0, 1)).all()
             return replace(graph, y=y if is_number else np.nan_to_num(y).astype(np.int64), classes=tuple(columns))
@@ -241,10 +250,10 @@ class NodeTable:
                 by_value = self._one_hot(where, column)
                 made += by_value.values()
                 names += [f"{name}={value}" for value in by_value]
-            elif not _is_number(column):
+            elif not has_numbers(column):
                 raise FormatError(f"{where} is text; omit it, or make features of it with --one-hot {name}")
             else:
-                made.append(self._filled(where, _numbers(column, where)))
+                made.append(self._filled(where, numbers_of(column, where)))
                 names.append(name)
                 is_wide |= str(column.type) == "double"
         X = np.stack(made, axis=1)
@@ -258,7 +267,7 @@ class NodeTable:
         return np.where(lost, mean, values)
 
     def _one_hot(self, where: str, column: ChunkedArray) -> dict[str, np.ndarray]:
-        text = _texts(column)
+        text = texts_of(column)
         lost = text == ""
         if lost.any() and self.wanted.missing != "zero":
             raise FormatError(f"{where} has no value for {lost.sum():,} nodes; --missing zero makes them 0")
@@ -270,7 +279,7 @@ class NodeTable:
     def no_number(self, name: str) -> tuple[str, bool]:
         """Return the first value of a column of text that is no number, "" without one, and whether most others are."""
         column = self.table.column(name)
-        texts = [] if _is_number(column) else [text for text in _texts(column[:SAMPLED]) if text]
+        texts = [] if has_numbers(column) else [text for text in texts_of(column[:SAMPLED]) if text]
         odd = [text for text in texts if not is_number_text(text)]
         return (odd[0] if odd else ""), 0 < 2 * len(odd) < len(texts)
 
@@ -292,34 +301,6 @@ def known_columns(what: str, names: Sequence[str], id: str) -> list[str]:
 def id_column(names: Sequence[str], wanted: TableConfig) -> str:
     """Return the column of ids of a table of nodes: --id, else one of a known name, else the first."""
     return wanted.id or next((name for name in names if name.lower() in ID_NAMES), names[0])
-
-
-def coded(column: ChunkedArray, where: str) -> Coded:
-    """Return (codes (m,), ids (k,) int64 or str objects) of a pyarrow column, each id once; FormatError where one is missing."""
-    if column.type.num_fields:  # a list, or a struct
-        raise FormatError(f"{where}: ids are {column.type}; expected one number or text in a row")
-    words = column if hasattr(column.type, "index_type") else column.dictionary_encode()
-    words = words.unify_dictionaries().combine_chunks()
-    if words.null_count:
-        row = int(np.argmax(words.is_null().to_numpy(zero_copy_only=False))) + 1
-        raise FormatError(f"{where}: {words.null_count:,} ids are missing, the first in row {row}; drop these rows")
-    texts = [str(value).strip() for value in words.dictionary.to_pylist()]
-    if all(IDS.fullmatch(text.encode()) for text in texts):
-        values = np.array([int(text.partition(".")[0]) for text in texts], np.int64)
-    else:
-        values = np.array(texts, object)
-    values, again = np.unique(values, return_inverse=True)
-    return again[words.indices.to_numpy()], values
-
-
-def places_of(ids: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return where each value is in ids, -1 where it is not."""
-    if ids.dtype.kind == "O":
-        number = {name: place for place, name in enumerate(ids.tolist())}
-        return np.fromiter((number.get(value, -1) for value in values.tolist()), np.int64, len(values))
-    order = np.argsort(ids, kind="stable")
-    at = np.minimum(np.searchsorted(ids[order], values), len(ids) - 1)
-    return np.where(ids[order[at]] == values, order[at], -1) if len(ids) else np.full(len(values), -1)
 
 
 def _with_ids(graph: Graph, values: np.ndarray, where: str) -> tuple[Graph, np.ndarray]:
@@ -368,45 +349,11 @@ def _longer(old: np.ndarray, n: int, what: str, where: str) -> np.ndarray:
     return np.concatenate([old, more])
 
 
-def _as_table(frame, where: str, of_index: tuple[str, ...]) -> Table:
-    """Return a table of pandas, polars or pyarrow as a pyarrow Table, with the levels of its index that have such a name."""
-    pyarrow = arrow(where)
-    try:
-        if hasattr(frame, "iloc"):
-            levels = [name for name in frame.index.names if name and str(name).lower() in of_index]
-            frame = frame.reset_index(levels) if levels else frame
-            return pyarrow.Table.from_pandas(frame, preserve_index=False)
-        frame = frame.to_arrow() if hasattr(frame, "to_arrow") else frame
-        if isinstance(frame, pyarrow.Table):
-            return frame
-    except (pyarrow.ArrowException, ValueError) as error:  # names that are there twice, columns of several types
-        raise FormatError(f"{where}: {'; '.join(map(str, error.args))[:200]}; mend the columns") from None
-    raise InputError(f"{where}: got a {type(frame).__name__}; expected a table of pandas, polars or pyarrow")
-
-
-def _is_number(column: ChunkedArray) -> bool:
-    from pyarrow import types
-
-    kinds = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
-    return any(is_kind(column.type) for is_kind in kinds)
-
-
-def _numbers(column: ChunkedArray, where: str) -> np.ndarray:
-    """Return a column as numbers, NaN where one is missing; FormatError for text."""
-    if not _is_number(column):
-        raise FormatError(f"{where} holds {column.type}, such as {column[0].as_py()!r}; expected numbers")
-    return column.cast("double").to_numpy() if column.null_count or str(column.type) == "bool" else column.to_numpy()
-
-
-def _texts(column: ChunkedArray) -> np.ndarray:
-    return np.array(["" if value is None else str(value) for value in column.to_pylist()], object)
-
-
 def _labels(where: str, column: ChunkedArray) -> dict[str, Any]:
     """Return y and classes of a column of labels: text and booleans have names, and a missing one is -1."""
-    if not _is_number(column) or str(column.type) == "bool":
-        return named_labels(where, _texts(column))
-    return named_labels(where, _numbers(column, where))
+    if not has_numbers(column) or str(column.type) == "bool":
+        return named_labels(where, texts_of(column))
+    return named_labels(where, numbers_of(column, where))
 
 
 def _split(where: str, columns: dict) -> np.ndarray:
@@ -415,17 +362,17 @@ def _split(where: str, columns: dict) -> np.ndarray:
     is_mask = [str(column.type) == "bool" or name.lower() in MASKS for name, column in columns.items()]
     if not any(is_mask) and len(columns) == 1:
         return _roles(where, *columns.values())
-    masks_N3 = np.stack([np.nan_to_num(_numbers(c, where)) for c in columns.values()], axis=1)
+    masks_N3 = np.stack([np.nan_to_num(numbers_of(c, where)) for c in columns.values()], axis=1)
     if len(columns) != 3 or not np.isin(masks_N3, (0, 1)).all():
         raise FormatError(f"{where}: expected train, val and test in one column, or masks of the three in three")
     return split_of_array(where, masks_N3.astype(bool))
 
 
 def _roles(where: str, column: ChunkedArray) -> np.ndarray:
-    if _is_number(column):
-        values = _numbers(column, where)
+    if has_numbers(column):
+        values = numbers_of(column, where)
         return roles_of(where, np.where(np.isnan(values), NO_SPLIT, values).astype(np.int64))
-    return split_of_words(where, _texts(column))
+    return split_of_words(where, texts_of(column))
 
 
 def split_of_words(where: str, texts: np.ndarray) -> np.ndarray:

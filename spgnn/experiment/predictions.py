@@ -19,7 +19,7 @@ from ..data import load_graph
 from ..dist import Communicator
 from ..distgraph import DistGraph
 from ..distgraph.distribute import distribute, the_only_rank
-from ..errors import UsageError, together
+from ..errors import InputError, UsageError, together
 from ..graph import Graph
 from ..layers.foreign.wrap import check_called
 from ..layers.registry import listed_spec, operator_of
@@ -71,8 +71,10 @@ class Predictions:
 
     def to_frame(self) -> pandas.DataFrame:
         """Return a pandas DataFrame with columns id, class (names, where there are any) and p_CLASS of each class, or numbers."""
-        import pandas
-
+        try:
+            import pandas
+        except ImportError:
+            raise InputError("to_frame makes a table of pandas, which is not installed: pip install pandas") from None
         return pandas.DataFrame(prediction_columns(self._values, Names(self.ids, self.names), self.probabilities))
 
     @property

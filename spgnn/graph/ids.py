@@ -14,16 +14,17 @@ from ..errors import GraphError
 
 
 def checked_ids(ids: ArrayLike | None, n_nodes: int) -> np.ndarray | None:
-    """Return the ids of nodes as (N,) int64, or (N,) str objects; GraphError for other types, lengths or ids that two nodes have."""
+    """Return the ids of nodes as (N,) int64, or (N,) str objects, also integers from 2^63 on; GraphError for other types and lengths."""
     if ids is None:
         return None
     ids = np.asarray(ids)
     if ids.shape != (n_nodes,):
         raise GraphError(f"ids have shape {ids.shape}, the graph has {n_nodes} nodes; expected ({n_nodes},)")
-    if ids.dtype.kind in "iu":
+    is_large = ids.dtype.kind == "u" and np.any(ids >= 2**63)
+    if ids.dtype.kind in "iu" and not is_large:
         return ids.astype(np.int64, copy=False)
-    if ids.dtype.kind != "O":
-        ids = ids.astype(str).astype(object) if ids.dtype.kind == "U" else ids
+    if ids.dtype.kind == "U" or is_large:
+        ids = ids.astype(str).astype(object)
     if ids.dtype.kind != "O" or not all(type(name) is str for name in ids):
         raise GraphError(f"ids hold {ids.dtype}; expected integers or text")
     return ids

@@ -249,6 +249,14 @@ def test_tensors_and_dense_adjacencies_are_graphs():
         load_graph({"edges": []})
 
 
+def test_networkx_nodes_of_one_text_are_refused_and_large_integers_are_names():
+    with pytest.raises(GraphError, match="nodes 1 and '1' have one name; rename one"):
+        from_networkx(nx.Graph([(1, "1"), ("1", 2)]))
+    assert from_networkx(nx.Graph([(2**70, 5)])).ids.tolist() == [str(2**70), "5"]
+    large = np.array([2**63, 5], np.uint64)
+    assert from_coo([0], [1], 2, ids=large).ids.tolist() == [str(2**63), "5"]
+
+
 def test_networkx_directed_multigraph_with_weights_and_attributes():
     G = nx.MultiDiGraph(name="roads")
     G.add_nodes_from([(0, {"f": [1.0, 2.0], "c": 1}), (1, {"f": [3.0, 4.0], "c": 0}), (9, {"f": [0.0, 0.0], "c": 2})])

@@ -1,6 +1,7 @@
 """Tables of edges and nodes, from files and from pandas and pyarrow: ids are kept, gaps are counted, classes have names."""
 
 import bz2
+import decimal
 import gzip
 import lzma
 import sys
@@ -16,6 +17,7 @@ from pyarrow import parquet
 from spgnn import from_pandas
 from spgnn.data import convert, load_graph
 from spgnn.data.readers.frames import BLANKS, COMMENTS, one_blank
+from spgnn.data.table_columns import as_table
 from spgnn.errors import FormatError, InputError, UsageError
 
 EDGES = {"a": ["zoe", "bob", "cy"], "b": ["bob", "cy", "zoe"], "w": [1.5, 2, 3], "when": ["mon", "tue", "wed"]}
@@ -223,6 +225,65 @@ def test_zeros_before_a_number_make_a_name(tmp_path):
         load_graph(e, labels=n, relabel=True)
 
 
+FAR = 6221888200042590280
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "ids"),
+    [
+        (pd.Categorical(["a", "b"], categories=["gone", "a", "b"]), ["b", "c"], ["a", "b", "c"]),
+        ([b"ann", b"bob"], ["bob", "cy"], ["ann", "bob", "cy"]),
+        ([12, 7], [7.0, 12.0], [7, 12]),
+        ([12, 7], [12.0, 1.5], ["1.5", "12", "7"]),
+        (["12.0", "7"], ["x", "12"], ["12", "7", "x"]),
+        ([12, "7"], [7, "x"], ["12", "7", "x"]),
+        ([decimal.Decimal("12.00"), decimal.Decimal("7")], [7, 12], [7, 12]),
+        ([320015954360525044901, 5], [5, 7], ["320015954360525044901", "5", "7"]),
+        (np.array([2**63 + 5, 5], np.uint64), [5, 7], ["5", "7", str(2**63 + 5)]),
+        ([12, FAR], [float(FAR), 12.0], "1 ids are floats such as 6.22.*e.18, and above 9007199254740992 floats skip"),
+        ([12, 7], np.array([2**24 + 2, 7], np.float32), "above 16777216 floats skip integers"),
+        ([12, 7], [str(float(FAR)), "7"], "an id is 6.22.*, a float without its last digits; write ids as integers"),
+        ([b"ann", b"\xff"], ["bob", "cy"], "ids are binary that is no UTF-8; write them as text"),
+        (["a", ""], ["b", "c"], "1 ids are missing, the first in row 2"),
+        (pyarrow.array([1.0, float("nan")]), [1, 2], "1 ids are missing, the first in row 2"),
+    ],
+)
+def test_an_id_is_one_node_whatever_its_type(tmp_path, source, target, ids):
+    edges = pyarrow.table({"source": source, "target": target}) if isinstance(source, pyarrow.Array) else None
+    edges = pd.DataFrame({"source": source, "target": target}) if edges is None else edges
+    frame = edges if isinstance(edges, pyarrow.Table) else as_table(edges, "edges", ())
+    parquet.write_table(frame, tmp_path / "e.parquet")
+    for load in (lambda: from_pandas(edges, relabel=True), lambda: load_graph(tmp_path / "e.parquet", relabel=True)):
+        if isinstance(ids, str):
+            with pytest.raises(FormatError, match=ids):
+                load()
+        else:
+            graph = load()
+            assert graph.ids.tolist() == ids and graph.nnz == 2
+
+
+def test_columns_of_pandas_that_hold_numbers_in_other_ways_are_features():
+    edges = pd.DataFrame({"source": list("ab"), "target": list("bc")})
+    nodes = pd.DataFrame({
+        "id": list("abc"), "money": [decimal.Decimal("1.50"), None, decimal.Decimal("3")],
+        "half": np.array([1, 2, 3], np.float16), "sparse": pd.arrays.SparseArray([0, 5, 0]), "far": [2**62, None, 0],
+    }).astype({"far": "Int64"})  # fmt: skip
+    graph = from_pandas(edges, nodes, missing="zero")
+    assert graph.X.tolist() == [[1.5, 1, 0, 2.0**62], [0, 2, 5, 0], [3, 3, 0, 0]]
+    edges["weight"] = nodes.money[[0, 2]].to_numpy()
+    assert from_pandas(edges).A.data.tolist() == [1.5, 3]
+
+
+def test_columns_are_given_by_their_names():
+    edges, nodes = pd.DataFrame({"src": [0, 1], "dst": [1, 2]}), pd.DataFrame({"id": [0, 1, 2], "age": [3, 4, 5]})
+    assert from_pandas(edges, nodes, features="age", label=["age"], weight=None).X.ravel().tolist() == [3, 4, 5]
+    for options in ({"label": nodes.age}, {"split": nodes.age.to_numpy()}, {"features": nodes[["age"]]}):
+        with pytest.raises(
+            UsageError, match=f"from_pandas: {[*options][0]} is a .*; expected names of columns of nodes"
+        ):
+            from_pandas(edges, nodes, **options)
+
+
 def test_masks_of_a_table_are_a_split_and_one_mask_is_none(tmp_path):
     edges, masks = {"src": [0, 1], "dst": [1, 2]}, ["train_mask", "val_mask", "test_mask"]
     nodes = pd.DataFrame({"id": [2, 0, 1, 3]} | {name: [i == k for i in range(4)] for k, name in enumerate(masks)})
@@ -243,7 +304,7 @@ def test_an_index_of_pandas_that_has_the_name_of_ids_is_read():
     edges = pd.DataFrame({"source": [0, 1], "target": [1, 2]}).set_index(["source", "target"])
     graph = from_pandas(edges, nodes)
     assert graph.ids.tolist() == [2, 0, 1] and graph.A.toarray().tolist() == [[0, 0, 0], [0, 0, 1], [1, 0, 0]]
-    with pytest.raises(InputError, match="nodes: Duplicate column names found.*mend the columns"):
+    with pytest.raises(InputError, match="nodes: two columns are named 'f'; rename one"):
         from_pandas(edges, pd.concat([nodes, nodes], axis=1))
 
 

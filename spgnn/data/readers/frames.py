@@ -50,8 +50,7 @@ def read_frame(
         with open_parquet(path) as parts:
             return parts.to_table()
     names, separator, skip, line = read_title(path, known)
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise FormatError(f"{path}: two columns are named {min(twice)!r}; rename one")
+    check_names(path, names)
     head = Head(skip, False, (), 0, 0, None, separator, False, line)
     with _naming(path, line):
         texts = dict.fromkeys([*labels_of(names), *([id_of(names)] if len(names) > 1 else [])], "string")
@@ -107,6 +106,12 @@ def read_edge_columns(path: Path, head: Head, extra: list[int], progress: Progre
             "decimal_point": head.point,
         }  # fmt: skip
         return _read_csv((block for block, _ in edge_blocks(path, head, progress)), names, head.separator, convert)
+
+
+def check_names(where: Path | str, names: list[str]) -> None:
+    """Raise FormatError where two columns have one name."""
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise FormatError(f"{where}: two columns are named {min(twice)!r}; rename one")
 
 
 @contextmanager

@@ -164,10 +164,15 @@ def named_labels(where: Path | str, y: np.ndarray) -> dict[str, Any]:
         return {"y": read_labels(y)}
     if y.ndim != 1:
         raise FormatError(f"{where}: text of shape {y.shape}; expected one label per node")
-    text = np.array(["" if str(label) in NONE and not isinstance(label, str) else str(label) for label in y], object)
+    text = np.array(["" if is_none(label) else str(label) for label in y], object)
     classes = sorted(set(text) - {""})
     number = {name: number for number, name in enumerate(classes)}
     return {"y": np.array([number.get(name, UNLABELLED) for name in text], np.int64), "classes": tuple(classes)}
+
+
+def is_none(value: object) -> bool:
+    """Whether a value of an array of objects is missing: None, NaN, NaT, or NA of pandas."""
+    return not isinstance(value, str) and str(value) in NONE
 
 
 def roles_of(where: Path | str, values: np.ndarray, first: int = 0) -> np.ndarray:

@@ -62,12 +62,6 @@ def test_nodes_of_any_integer_type_and_layout_are_taken(nodes):
         induce(arrays, np.arange(4.0))
 
 
-def test_the_scratch_of_a_thread_serves_graphs_of_different_sizes_in_turn():
-    for name in ("wide", "one-node", "hub", "wide", "directed"):
-        for node_m in subsets(GRAPHS[name].n_nodes, seed=1):
-            check_induced(GRAPHS[name], node_m)
-
-
 def test_threads_induce_at_once():
     graph = GRAPHS["wide"]
     sets = list(subsets(graph.n_nodes)) * 20

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from graphs import dense_operator, random_graph
 from scipy.sparse import csr_array
-from scipy.stats import chisquare, norm
+from scipy.stats import chisquare
 from small_graphs import GRAPHS
+from test_frontier import p_same
 
 from spgnn.errors import GraphError, ShapeError, UsageError
 from spgnn.graph import Graph, graph_from_coo
@@ -297,13 +298,6 @@ def test_the_first_node_of_a_mini_epoch_is_drawn_by_weight():
     assert chisquare(first, 10_000 * without_cf / without_cf.sum()).pvalue < WRONG
 
 
-def p_same_inclusion(a, b):
-    """The least p of all nodes, times their number, that two samples of subsets have the same inclusion."""
-    p, q, pool = a.mean(0), b.mean(0), np.vstack([a, b]).mean(0)
-    z = np.abs(p - q) / np.sqrt(pool * (1 - pool) * (1 / len(a) + 1 / len(b)))
-    return min(1.0, 2 * norm.sf(z.max()) * len(z))
-
-
 @pytest.mark.slow
 def test_mini_epochs_are_drawn_as_numpy_draws_without_replacement():
     graph, rng, draws = imbalanced(), np.random.default_rng(1), 5000
@@ -316,8 +310,8 @@ def test_mini_epochs_are_drawn_as_numpy_draws_without_replacement():
         has["numpy"][k, rng.choice(40, 10, replace=False, p=w_N / w_N.sum())] = 1
         has["with replacement"][k, rng.choice(40, 10, p=w_N / w_N.sum())] = 1
     assert (has["ours"].sum(1) == 10).all()
-    assert p_same_inclusion(has["ours"], has["numpy"]) > RIGHT
-    assert p_same_inclusion(has["with replacement"], has["numpy"]) < WRONG
+    assert p_same(has["ours"], has["numpy"]) > RIGHT
+    assert p_same(has["with replacement"], has["numpy"]) < WRONG
 
 
 def test_classes_are_balanced_in_a_mini_epoch():

@@ -109,7 +109,8 @@ class DenseRowWords:
 
     def std(self, M):
         variance = self.mean((M - self.mean(M)[self.ends[0]]).square())
-        return torch.where(variance == 0, 0.0, torch.where(variance == 0, 1.0, variance).sqrt())
+        is_zero = variance.detach() < 1e-28
+        return torch.where(is_zero, 0.0, torch.where(is_zero, 1.0, variance).sqrt())
 
     @property
     def of_row(self):
@@ -121,12 +122,13 @@ class DenseRowWords:
         return torch.zeros(self.n, M.shape[1], dtype=M.dtype).index_add(0, self.ends[0], M)
 
     def mean(self, M):
-        return self.sum(M) / (self.A != 0).sum(1, keepdim=True).clamp(min=1)
+        return self.sum(M) / self.of_row.sum(1, keepdim=True).clamp(min=1)
 
     def softmax(self, S):
-        row_E, _ = self.ends
-        exps_E = torch.exp(S - S.detach().max())
-        return exps_E / self.sum(exps_E)[row_E]
+        out = torch.zeros_like(S)
+        for of in self.of_row:
+            out[of] = torch.softmax(S[of], 0)
+        return out
 
     def local_graph(self, H):
         return H, self.edge_index, self.edge_attr

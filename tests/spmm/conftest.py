@@ -1,8 +1,12 @@
-"""Settings in which small matrices are cut into tiles and panels, too."""
+"""Settings in which small matrices are cut into tiles and panels, too; the kernels of a device."""
 
 import pytest
+import torch
+from emulated_cuda import emulated_kernels
 
 from spgnn.spmm.kernels import tile_rule, tiles
+from spgnn.spmm.kernels.backend import kernels_on
+from spgnn.spmm.kernels.cuda.placement import CudaDriver
 
 
 @pytest.fixture
@@ -20,3 +24,13 @@ def small(monkeypatch):
 def tiled(small, monkeypatch, request):
     """Tiles where rows have so many nonzeros in one."""
     monkeypatch.setattr(tiles, "LEAST_A_TILE", request.param)
+
+
+@pytest.fixture(scope="module", params=["emulated", pytest.param("cuda", marks=pytest.mark.gpu)])
+def kernels(request):
+    """Kernels of a device, or emulated ones whose threads run in a shuffled order."""
+    if request.param == "emulated":
+        return emulated_kernels(order=7)
+    if problem := CudaDriver().problem():
+        pytest.skip(problem)
+    return kernels_on(torch.device("cuda", 0))

@@ -4,15 +4,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from emulated_cuda import emulated_kernels
-from test_attention_kernels import steps
+from test_attention_kernels import random, steps, sums_type
 
 from spgnn.errors import ShapeError
 from spgnn.spmm.kernels.attention_sums import AttentionSums, EdgeDrop
-from spgnn.spmm.kernels.backend import kernels_on
 from spgnn.spmm.kernels.cpu import HostKernels
 from spgnn.spmm.kernels.csr import LocalCSR
-from spgnn.spmm.kernels.cuda.placement import CudaDriver
 
 pytestmark = pytest.mark.slow
 
@@ -20,16 +17,6 @@ HOST, F32, F64, BF16 = HostKernels(), torch.float32, torch.float64, torch.bfloat
 TOLERANCE = {F32: 2e-5, F64: 1e-11, BF16: 2e-4}  # of sums: both read the same rows of bfloat16
 HEADS = [(8, 4, F32), (1, 40, F64), (3, 5, F64), (4, 20, BF16), (40, 2, F32)]  # K, D, type
 DROP = 1234567
-
-
-@pytest.fixture(scope="module", params=["emulated", pytest.param("cuda", marks=pytest.mark.gpu)])
-def kernels(request):
-    """Kernels of a device, or emulated ones whose threads run in a shuffled order."""
-    if request.param == "emulated":
-        return emulated_kernels(order=5)
-    if problem := CudaDriver().problem():
-        pytest.skip(problem)
-    return kernels_on(torch.device("cuda", 0))
 
 
 def pattern(dtype, n=30, c=1500) -> LocalCSR:
@@ -44,15 +31,6 @@ def pattern(dtype, n=30, c=1500) -> LocalCSR:
 def wide(c=30, n=1500) -> LocalCSR:
     """The transpose: a column that is long enough for a block."""
     return LocalCSR(sp.csr_array(pattern(F32).to_scipy().T.tocsr()), F32)
-
-
-def random(*shape, dtype=F64, seed=0):
-    generator = torch.Generator().manual_seed(seed + sum(shape))
-    return torch.randn(*shape, generator=generator, dtype=F64).to(dtype)
-
-
-def sums_type(dtype):
-    return F64 if dtype == F64 else F32
 
 
 def both(kernels, call, *tensors):

@@ -7,14 +7,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from emulated_cuda import emulated_kernels
 
 import spgnn
 from spgnn.errors import ShapeError
-from spgnn.spmm.kernels.backend import kernels_on
 from spgnn.spmm.kernels.cpu import HostKernels
 from spgnn.spmm.kernels.csr import LocalCSR
-from spgnn.spmm.kernels.cuda.placement import CudaDriver
 
 pytestmark = pytest.mark.slow
 
@@ -30,16 +27,6 @@ DEVICE = pytest.param("cuda", marks=pytest.mark.gpu)
 HOST = HostKernels()
 emulated = pytest.mark.parametrize("kernels", ["emulated"], indirect=True)
 on_device = pytest.mark.parametrize("kernels", [DEVICE], indirect=True)
-
-
-@pytest.fixture(scope="module", params=["emulated", DEVICE])
-def kernels(request):
-    """Kernels of a device, or emulated ones whose threads run in a shuffled order."""
-    if request.param == "emulated":
-        return emulated_kernels(order=7)
-    if problem := CudaDriver().problem():
-        pytest.skip(problem)
-    return kernels_on(torch.device("cuda", 0))
 
 
 def matrix(lengths=LENGTHS, m=1400, is_weighted=True) -> sp.csr_array:

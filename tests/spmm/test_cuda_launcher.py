@@ -1,6 +1,5 @@
 """CUDA sources compile where a compiler is; what CuPy is asked for at a launch; how rows are divided among warps."""
 
-import inspect
 import re
 import shutil
 import subprocess
@@ -14,10 +13,9 @@ from pairs import full_beyond
 
 from spgnn.errors import ResourceError
 from spgnn.spmm.kernels import backend
-from spgnn.spmm.kernels.cpu import HostKernels
 from spgnn.spmm.kernels.cuda.kernels import CudaKernels
 from spgnn.spmm.kernels.cuda.launcher import OPTIONS, CupyLauncher, source_text
-from spgnn.spmm.kernels.cuda.work_items import LONG, LONGEST, SHORT, common_pack, launches, row_plan, tiling
+from spgnn.spmm.kernels.cuda.work_items import common_pack, launches, row_plan, tiling
 
 # Of the passes between products and the exchange.
 T, S, I = ("float", "double"), ("float", "double", "bfloat16"), ("int", "long long")
@@ -117,37 +115,6 @@ def test_a_device_has_its_kernels_and_keeps_them(cupy):
     assert backend.kernels_on(torch.device("cpu")) is backend.HOST
 
 
-def test_the_kernels_of_cpu_and_device_are_called_alike():
-    arguments = lambda kind, name: inspect.signature(getattr(kind, name)).parameters.keys()
-    for name in vars(HostKernels):
-        if not name.startswith("_"):
-            assert arguments(HostKernels, name) == arguments(CudaKernels, name)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_every_nonzero_is_in_one_item_and_every_row_is_written_once(seed):
-    rng = np.random.default_rng(seed)
-    lengths = rng.choice([0, 1, 5, SHORT, SHORT + 1, LONG, LONG + 1, 3 * LONG + 7], rng.integers(0, 40))
-    indptr = np.concatenate([[0], np.cumsum(lengths)])
-    plan = row_plan(indptr)
-    items, joins = plan.items_M, plan.joins_J
-    covered = np.zeros(indptr[-1], int)
-    for item in items:
-        covered[item["start"] : item["start"] + item["length"]] += 1
-    assert (covered == 1).all() and items["length"].max(initial=0) <= LONG
-    large = row_plan(indptr * 100_000)
-    assert LONG <= large.items_M["length"].max(initial=LONG) <= LONGEST
-    whole, slots = items[items["row"] >= 0], ~items["row"][items["row"] < 0]
-    assert sorted([*whole["row"], *joins["row"]]) == list(range(len(lengths)))
-    assert sorted(slots) == list(range(plan.n_slots))
-    for join in joins:
-        of_row = range(join["first"], join["first"] + join["count"])
-        parts = items["length"][np.isin(~items["row"], of_row) & (items["row"] < 0)]
-        assert parts.sum() == lengths[join["row"]] and parts.max() - parts.min() <= 1
-    assert (items["length"][: plan.n_warps] > SHORT).all() and (items["length"][plan.n_warps :] <= SHORT).all()
-    assert (items["length"][: plan.n_filled] > 0).all() and (items["length"][plan.n_filled :] == 0).all()
-
-
 @pytest.mark.parametrize("x_bytes", [2, 4, 8])
 def test_lanes_cover_every_column_of_every_width_and_launches_every_item(x_bytes):
     plan = row_plan(np.concatenate([[0], np.cumsum([700, 0, 3, 40, 16])]))
@@ -161,9 +128,3 @@ def test_lanes_cover_every_column_of_every_width_and_launches_every_item(x_bytes
         assert [first for first, *_ in parts] == [0, *np.cumsum([count for _, count, *_ in parts])[:-1]]
         assert sum(count for _, count, *_ in parts) == len(plan.items_M)
         assert all(blocks * 256 >= count * tile.G * E for _, count, E, blocks in parts)
-
-
-def test_packs_are_as_wide_as_width_and_addresses_allow():
-    assert common_pack(64, (256, 4), (512, 4)) == 8  # two words of 16 bytes
-    assert common_pack(64, (264, 4), (512, 4)) == 2
-    assert common_pack(41, (256, 4)) == 1 and common_pack(12, (256, 2)) == 4

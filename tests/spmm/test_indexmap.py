@@ -47,12 +47,6 @@ def test_a_row_block_is_split_into_own_and_ghost_columns(table, monkeypatch):
                 assert A_oo.indices.dtype == A_og.indptr.dtype == np.int32 and A_oo.dtype == np.float32
 
 
-def test_a_column_that_is_neither_own_nor_ghost_is_a_fault_of_the_program():
-    A = sp.csr_array(np.ones((1, 4), np.float32))
-    with pytest.raises(AssertionError, match="neither own nor ghost"):
-        IndexMap(np.array([0]), np.array([1, 3]), np.array([0, 2])).split(A)
-
-
 def test_nonzeros_of_two_matrices_stand_merged():
     for seed in range(40):
         rng = np.random.default_rng(seed)

@@ -5,18 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from dense_model import relative
-from dense_operator import DenseOperator
+from dense_model import gradients_are_the_dense_ones
 from graphs import dense_operator, random_graph
 from worlds import parallel, some
 
-from spgnn.config import TrainConfig
 from spgnn.config.names import NORMS
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.errors import UsageError
 from spgnn.layers import GCN, Layer, Stack
-from spgnn.training import Trainer
 
 
 class Mean(GCN):
@@ -47,26 +44,6 @@ MODELS = {
 }
 
 
-def dense_of(graph, how):
-    return DenseOperator(dense_operator(graph, how), lambda norm: dense_of(graph, norm))
-
-
-def check_gradients(comm, graph, make, how="gcn", prune="never", **options):
-    dgraph = distribute(graph, comm, operator=how, dtype=torch.float64, method="random", **options)
-    trainer = Trainer(make(), dgraph, TrainConfig(lr=0.0, optimizer="sgd", split="given", prune=prune))
-    loss = trainer.step(1)
-    model = make().double()
-    Z = model(dense_of(graph, how), torch.from_numpy(np.array(graph.X, dtype=np.float64)))
-    rows = (graph.split == 0) & (graph.y >= 0)
-    expected = torch.nn.functional.cross_entropy(Z[rows], torch.from_numpy(graph.y[rows]))
-    expected.backward()
-    assert abs(loss - float(expected.detach())) <= 1e-10 * loss
-    assert relative(dgraph.collect(trainer.logits().numpy()), Z.detach().numpy()) <= 1e-10
-    for ours, dense in zip(trainer.model.parameters(), model.parameters()):
-        assert relative(ours.grad.numpy(), dense.grad.numpy()) <= 1e-10
-    return dgraph
-
-
 @parallel([1, 3, 4], mpi=[4])
 @pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
 @pytest.mark.parametrize("name", MODELS)
@@ -74,8 +51,9 @@ def test_layers_with_their_own_normalisation_equal_the_dense_model(comm, scheme,
     for use, weighted, how in some(comm, (("directed", True, "gcn"), ("undirected", False, "row_loops"))):
         graph = random_graph(use=use, weighted=weighted)
         for c in [c for c in (1, 2) if comm.size % (c * c) == 0]:
-            dgraph = check_gradients(comm, graph, MODELS[name], how, scheme=scheme, replication=c)
-            used = {dgraph.A.name, *dgraph.A.norms.made}
+            options = {"method": "random", "scheme": scheme, "replication": c}
+            A = gradients_are_the_dense_ones(comm, graph, MODELS[name], how, **options).dgraph.A
+            used = {A.name, *A.norms.made}
             assert used <= {how, "row", "none"} and len(used) > 1
 
 
@@ -84,8 +62,8 @@ def test_layers_with_their_own_normalisation_equal_the_dense_model(comm, scheme,
 @pytest.mark.parametrize("prune", ["always", "auto"])
 def test_pruned_steps_use_the_normalisation_of_each_layer(comm, keep, prune):
     graph = random_graph(n=200, edges=200, use="undirected", weighted=True, train_every=20)
-    c = 2 if comm.size == 4 else 1
-    check_gradients(comm, graph, MODELS["chains"], prune=prune, keep=keep, replication=c)
+    options = {"method": "random", "keep": keep, "replication": 2 if comm.size == 4 else 1}
+    gradients_are_the_dense_ones(comm, graph, MODELS["chains"], "gcn", prune, **options)
 
 
 @parallel([1, 3, 4], mpi=[4])

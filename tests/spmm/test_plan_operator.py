@@ -6,9 +6,10 @@ import torch
 from graphs import dense_operator, random_graph
 from worlds import parallel, some
 
-from spgnn.distgraph import distribute
-from spgnn.errors import PartitionError, ShapeError
+from spgnn.distgraph import distribute, scatter
+from spgnn.errors import ShapeError
 from spgnn.graph import graph_from_coo
+from spgnn.partition import Partition
 
 THREADS = [1, 3, 7]
 GRIDS = [4, 16]  # ranks, of which 2 or 4 may hold the same rows
@@ -25,8 +26,6 @@ def owners(graph, size, kind):
 
 
 def dist(graph, comm, kind="random", **options):
-    from spgnn.partition import Partition
-
     k = comm.size // options.get("replication", 1)
     part = Partition(owners(graph, k, kind), k, method=kind)
     return distribute(graph, comm, part, dtype=torch.float64, **options)
@@ -90,21 +89,10 @@ def test_graphs_smaller_than_the_ranks(comm, n):
     np.testing.assert_allclose(Z, dense_operator(graph) @ H)
 
 
-@parallel([2], mpi=[])
-def test_a_partition_of_fewer_parts_than_ranks_is_refused_on_all_ranks(comm):
-    with pytest.raises(PartitionError, match="the job 2 rank"):
-        from spgnn.partition import Partition
-
-        distribute(random_graph(), comm, Partition(owners(random_graph(), 1, "random"), 1))
-
-
 @parallel([1, 2, 3], mpi=[4])
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("round_bytes", [1 << 26, 0])  # one round; a round a rank
 def test_rows_sent_by_rank_0_equal_rows_that_each_rank_cuts(comm, sparse, round_bytes):
-    from spgnn.distgraph import scatter
-    from spgnn.partition import Partition
-
     graph = random_graph(sparse=sparse, weighted=True)
     part = Partition(owners(graph, comm.size, "random"), comm.size)
     cut = distribute(graph, comm, part, dtype=torch.float64)
@@ -152,8 +140,6 @@ def test_a_product_takes_the_memory_of_own_and_ghost_rows_not_of_all(comm, schem
 
 @parallel([2, 4, 8], mpi=[4])
 def test_rank_0_sends_each_row_of_its_graph_once_whatever_the_ranks(comm):
-    from spgnn.partition import Partition
-
     n = 6000
     ring = graph_from_coo(np.arange(n), (np.arange(n) + 1) % n, n, X=np.ones((n, 8)), y=np.zeros(n, int)).with_edges(
         "undirected"

@@ -6,22 +6,19 @@ import torch
 from counted_bytes import predict_and_compare
 from dense_model import gradients_are_the_dense_ones
 from graphs import random_graph
+from test_dry_run import held_and_predicted
 from worlds import parallel
 
 from spgnn.analysis import measure
 from spgnn.analysis.epoch import FixedModel
 from spgnn.analysis.plan import PlannedRanks
 from spgnn.analysis.planned import PlannedGraph
-from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.graph import graph_from_coo
 from spgnn.layers import GCN, Layer, Stack
 from spgnn.partition import part_graph
-from spgnn.spmm.dry.dry import dry_run
-from spgnn.spmm.dry.dry_operator import setting_of
 from spgnn.training import explain
-from spgnn.training.trainer import Trainer
 
 
 class Messages(Layer):
@@ -100,14 +97,8 @@ def large_graph():
 def test_buffers_of_rows_on_edges_are_the_bytes_that_the_pool_holds(comm, prune):
     dgraph = distribute(large_graph(), comm, method="random", operator="none")
     net = Stack(GCN(24, 16, act="relu"), Messages(16, 20, 3), Messages(20, 9, 3))
-    trainer = Trainer(net, dgraph, TrainConfig(prune=prune))
-    before = dgraph.A.pool.held_bytes
-    for epoch in (1, 2):
-        trainer.step(epoch)
-    trainer.logits()
-    setting = setting_of(dgraph.A, dgraph.X, trainer.steps.rows.A if trainer.steps.rows.is_pruned else None)
-    run = dry_run(net, setting)
-    assert run.pool_bytes == dgraph.A.pool.held_bytes - before > 0
+    held, run = held_and_predicted(net, dgraph, prune)
+    assert run.pool_bytes == held > 0
     E = dgraph.A.n_edges
     on_edges = [of for of in run.passes("forward").made if of.kind == "weights" and "edges" in of.rows[0]]
     assert prune == "always" or sum(of.multiply_adds for of in on_edges) == 3 * 20 + 20 * 20 + 3 * 9 + 9 * 9

@@ -1,4 +1,4 @@
-"""Partition folders with changes that their manifests know of."""
+"""The files of partition folders, and folders with changes that their manifests know of."""
 
 import hashlib
 import json
@@ -7,6 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from spgnn.data.manifest import seal
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def digest_of(path: Path) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from edited_parts import files_of
 
 from spgnn.errors import PartitionError, ResourceError
 from spgnn.partition import PartitionFolder, load_partition, part_to_folder
@@ -39,10 +40,6 @@ def edges(tmp_path):
 def run(folder: Path, out: str = "parts", **more) -> dict:
     usual = {"source": folder / "e.txt", "k": 3, "memory": "16GB", "hops": 2, "features": folder / "X.npy"}
     return part_to_folder(out=folder / out, **usual | more)
-
-
-def files_of(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 @pytest.mark.slow
@@ -82,32 +79,26 @@ def test_stopped_after_any_stage_or_any_write_it_goes_on_to_the_same_files(edges
         shutil.rmtree(edges / "parts")
 
 
+def stopped_at(folder: Path, monkeypatch, method: str, **more) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(WorkFolder, method, lambda self: (_ for _ in ()).throw(Stop))
+        with pytest.raises(Stop):
+            run(folder, **more)
+
+
 def test_a_partition_that_is_replaced_stands_until_the_new_one_is_whole(edges, monkeypatch):
     run(edges, k=2)
     before = files_of(edges / "parts")
-    with monkeypatch.context() as patch:
-        patch.setattr(WorkFolder, "publish", lambda self: (_ for _ in ()).throw(Stop))
-        with pytest.raises(Stop):
-            run(edges)
+    stopped_at(edges, monkeypatch, "publish")
     assert files_of(edges / "parts") == before
     notes = []
     assert run(edges, note=notes.append)["k"] == 3 and "continuing" in notes[0]
     assert load_partition(edges / "parts").k == 3
 
 
-def stopped_before_its_end(folder: Path, monkeypatch, **more) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(WorkFolder, "publish", lambda self: (_ for _ in ()).throw(Stop))
-        with pytest.raises(Stop):
-            run(folder, **more)
-
-
 @pytest.mark.parametrize("meanwhile", ["nothing", "removed", "replaced"])
 def test_after_a_kill_behind_the_last_rename_the_folder_is_there_and_is_that_of_the_run(edges, monkeypatch, meanwhile):
-    with monkeypatch.context() as patch:
-        patch.setattr(WorkFolder, "discard", lambda self: (_ for _ in ()).throw(Stop))
-        with pytest.raises(Stop):
-            run(edges)
+    stopped_at(edges, monkeypatch, "discard")
     expected = files_of(edges / "parts")
     if meanwhile != "nothing":
         shutil.rmtree(edges / "parts")
@@ -123,7 +114,7 @@ def test_after_a_kill_behind_the_last_rename_the_folder_is_there_and_is_that_of_
 
 @pytest.mark.parametrize("change", ["seed", "edges file", "features file"])
 def test_other_parameters_or_files_start_anew_and_say_so(edges, monkeypatch, change):
-    stopped_before_its_end(edges, monkeypatch)
+    stopped_at(edges, monkeypatch, "publish")
     if change != "seed":
         os.utime(edges / ("e.txt" if change == "edges file" else "X.npy"), (1, 1))
     notes = []
@@ -137,11 +128,11 @@ def test_an_array_as_an_option_is_told_from_one_that_looks_alike(edges, monkeypa
     degrees[1, 1000] = 2
     assert repr(degrees[0]) == repr(degrees[1])
     usual = {"source": edges / "e.bin", "features": None, "n_nodes": 2000, "threshold": 1.0}
-    stopped_before_its_end(edges, monkeypatch, degrees=degrees[0], **usual)
+    stopped_at(edges, monkeypatch, "publish", degrees=degrees[0], **usual)
     notes = []
     run(edges, note=notes.append, degrees=degrees[1], **usual)
     assert notes == ["starting again: the interrupted run had another options"]
-    stopped_before_its_end(edges, monkeypatch, degrees=degrees[1], **usual)
+    stopped_at(edges, monkeypatch, "publish", degrees=degrees[1], **usual)
     run(edges, note=notes.append, degrees=degrees[1].copy(), **usual)
     assert notes[1:] == ["continuing the interrupted run"]
 

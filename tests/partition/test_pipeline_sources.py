@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from edited_parts import files_of
 from graphs import random_graph
 
 from spgnn.data import load_graph
@@ -14,12 +15,8 @@ MEMORY = "16GB"  # the process that runs all tests may have 1 GB itself
 EDGES = np.array([[0, 1], [2, 3], [4, 5], [6, 7], [1, 4]], np.int32)
 
 
-def files_of(folder):
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != "manifest.json"
-    }
+def arrays_of(folder):
+    return {name: data for name, data in files_of(folder).items() if name != "manifest.json"}
 
 
 @pytest.mark.parametrize("chosen", ["stored", "undirected", "directed", "reversed"])
@@ -32,7 +29,7 @@ def test_a_graph_gives_the_folder_that_it_is_saved_as_with_its_edges_as_chosen(t
     part = load_partition(tmp_path / "parts", graph)
     assert part.graph_name == "mine" and part.edges == graph.in_use().edges
     save_partition(partition_of(graph, part.owner_N, k), tmp_path / "memory", graph, hops=0)
-    assert files_of(tmp_path / "parts") == files_of(tmp_path / "memory")
+    assert arrays_of(tmp_path / "parts") == arrays_of(tmp_path / "memory")
 
 
 def test_edges_may_be_chosen_for_a_graph_that_has_none_chosen_and_for_no_other(tmp_path):
@@ -76,12 +73,15 @@ def test_a_damaged_npy_is_named_as_edges_and_as_owners(tmp_path):
             assert [left.name for left in tmp_path.iterdir()] == ["files"]
 
 
-@pytest.mark.parametrize("owner, error, message", [
-    ("nosuch.npy", InputError, "nosuch.npy"), (np.array([0, 1]), PartitionError, "owner has 2 entries, the graph has 8"), (np.full(8, 9), PartitionError, "node 0 has owner 9"),
+@pytest.mark.parametrize("given, error, message", [
+    ({"owner": "nosuch.npy"}, InputError, "nosuch.npy"), ({"owner": np.full(8, 9)}, PartitionError, "node 0 has owner 9"),
+    ({"owner": np.array([0, 1])}, PartitionError, "owner has 2 entries, the graph has 8"),
+    ({"owner": np.array(1)}, PartitionError, r"owner has shape \(\); expected"),
+    ({"features": sp.coo_array(np.arange(8.0))}, FormatError, r"features: shape \(8,\); expected a row per node"),
 ])  # fmt: skip
-def test_owners_that_do_not_fit_leave_nothing(tmp_path, owner, error, message):
+def test_arrays_that_do_not_fit_leave_nothing(tmp_path, given, error, message):
     with pytest.raises(error, match=message):
-        part_to_folder(EDGES, 2, tmp_path / "parts", memory=MEMORY, owner=owner)
+        part_to_folder(EDGES, 2, tmp_path / "parts", memory=MEMORY, **given)
     assert not any(tmp_path.iterdir())
 
 
@@ -115,16 +115,7 @@ def test_numbers_of_any_integer_type_are_taken(tmp_path):
         part_to_folder(
             EDGES, number(2), tmp_path / name, memory=MEMORY, seed=number(3), hops=number(2), n_nodes=number(9)
         )
-    assert files_of(tmp_path / "plain") == files_of(tmp_path / "numpy")
-
-
-@pytest.mark.parametrize("what, value, message", [
-    ("owner", np.array(1), r"owner has shape \(\); expected"), ("features", sp.coo_array(np.arange(8.0)), r"features: shape \(8,\); expected a row per node"),
-])  # fmt: skip
-def test_an_array_of_too_few_axes_is_named(tmp_path, what, value, message):
-    with pytest.raises((FormatError, PartitionError), match=message):
-        part_to_folder(EDGES, 2, tmp_path / "parts", memory=MEMORY, **{what: value})
-    assert not any(tmp_path.iterdir())
+    assert arrays_of(tmp_path / "plain") == arrays_of(tmp_path / "numpy")
 
 
 def test_memory_that_cannot_do_is_told_before_any_is_taken(tmp_path, monkeypatch):

@@ -15,7 +15,6 @@ from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator, run_threads
 from spgnn.errors import UsageError
 from spgnn.layers import GCN, Stack
-from spgnn.spmm.chains.dropout import EpochKeys, dropout_key
 from spgnn.spmm.kernels import backend
 from spgnn.training import Trainer
 from spgnn.training.steps import Step
@@ -76,14 +75,6 @@ def test_replayed_epochs_are_those_that_run_as_they_stand(case, kernels):
     logits = steps.scorer.logits
     assert isinstance(steps, Step) and steps._forward.graph and steps._update.graph
     assert (logits.graph is not None) == (logits.calls > EAGER)
-
-
-def test_keys_of_an_epoch_are_those_of_the_host():
-    keys = EpochKeys(7, 3, torch.device("cpu"))
-    for epoch in (1, 9):
-        keys.set(epoch)
-        found = [dropout_key(7, keys, layer).numpy().view(np.uint64) for layer in (1, 2, 3)]
-        assert found == [dropout_key(7, epoch, layer) for layer in (1, 2, 3)]
 
 
 def test_several_ranks_and_the_cpu_are_refused():

@@ -20,7 +20,7 @@ from spgnn.dist import SelfCommunicator, run_threads
 from spgnn.errors import ResourceError
 from spgnn.experiment.memory_check import explaining_memory
 from spgnn.layers import GAT, GCN, GINE, MLP, PNA, SAGE, EdgeEncoder, EdgeMLP, Stack, Transformer
-from spgnn.spmm.kernels.cuda.placement import CudaDriver, device_communicator, place
+from spgnn.spmm.kernels.cuda.placement import CudaDriver
 from spgnn.training import Trainer
 from spgnn.training.steps.captured import CapturedStep
 
@@ -203,10 +203,3 @@ def test_a_device_that_is_too_small_is_one_error_with_the_arithmetic():
     message = "rank 0: out of memory on cuda:0.* GB by prediction"
     with pytest.raises(ResourceError, match=message), explaining_memory(trainer):
         torch.empty(1 << 50, dtype=torch.uint8, device=CUDA)
-
-
-@pytest.mark.gpu
-def test_a_rank_of_one_process_has_the_first_device():
-    placement = place(SelfCommunicator(), "cuda")
-    assert placement.device == CUDA and placement.sharers == 1
-    assert device_communicator(SelfCommunicator(), placement).size == 1

@@ -119,11 +119,21 @@ class DroppedGCN(GCN):
         return super().forward(A, dropout(H_nF, 0.8, self.training))
 
 
-@pytest.mark.parametrize("layer", [DropsByFunction, DroppedGCN])
-def test_scores_are_those_of_an_evaluation_whatever_a_layer_draws(layer):
+class DroppedAfter(GCN):
+    def __init__(self, f_in, f_out):
+        super().__init__(f_in, f_out)
+        self.drop = torch.nn.Dropout(0.8)
+
+    def forward(self, A, H_nF):
+        return self.drop(super().forward(A, H_nF))
+
+
+@pytest.mark.parametrize("layer", [GCN, DropsByFunction, DroppedGCN, DroppedAfter])
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_scores_of_an_epoch_are_those_of_an_evaluation_of_its_weights_whatever_a_layer_draws(layer, rate):
     torch.manual_seed(0)
-    model = Stack(GCN(6, 8, act="relu"), layer(8, 8), GCN(8, 3))
-    assert model.is_random
+    model = Stack(GCN(6, 8, act="relu"), layer(8, 8), GCN(8, 3), dropout=rate)
+    assert model.is_random == (layer is not GCN or rate > 0)
     trainer = Trainer(
         model,
         distribute(random_graph(n=200, edges=900), SelfCommunicator()),

@@ -131,26 +131,6 @@ def test_the_proximal_step_is_one_along_the_gradient_of_the_loss_with_its_term(r
         torch.testing.assert_close(W, V, rtol=0, atol=1e-14)
 
 
-def distance(graph, partition, **options):
-    """How far the farthest weight of a part is from W_G after all epochs."""
-    model, moved = general(graph), []
-    W_G = weights_of(model)
-
-    def measure(record):
-        if record["epoch"] == 30:
-            moved.append(max(float((value - W_G[name]).abs().max()) for name, value in model.state_dict().items()))
-
-    personal(graph, partition, model=model, personal=30, report=measure, **options)
-    return max(moved)
-
-
-def test_the_larger_the_proximal_weight_the_nearer_the_parts_stay():
-    graph, partition = cut(4)
-    free, held, tight = (distance(graph, partition, proximal=of) for of in (0.0, 0.1, 1.0))
-    assert tight < 0.5 * held and held < 0.7 * free
-    assert distance(graph, partition, proximal=1e6) < 0.05  # lr: no farther than the first step
-
-
 def test_without_a_proximal_term_and_with_one_part_it_is_training_on():
     graph, partition = cut(1)
     model, other = general(graph, GCN), general(graph, GCN)
@@ -188,14 +168,6 @@ def test_no_collective_between_the_first_part_and_the_last(comm):
     assert calls[-1] == "gather personal models" and len(result.parts) == 4
     assert [phase for phase, _ in phases] == [f"personal epoch {r['epoch']}, part {r['part']}" for _, r in phases]
     assert len({phase for phase, _ in phases}) == len(phases) == 12 * len(range(comm.rank, 4, comm.size))
-
-
-def test_a_collective_of_the_phase_would_be_seen():
-    comm = SelfCommunicator()
-    silent(comm)
-    graph, partition = cut(2)
-    with pytest.raises(SpgnnError, match="barrier in phase personal epoch 1"):
-        personal(graph, partition, comm, report=lambda record: comm.barrier())
 
 
 @parallel([3, 7], mpi=[2])

@@ -10,7 +10,6 @@ from graphs import random_graph
 import spgnn
 from spgnn.dist import SelfCommunicator, run_threads
 from spgnn.distgraph import distribute
-from spgnn.errors import UsageError
 from spgnn.layers import GCN, Stack
 from spgnn.training.metrics import ranked_scores
 
@@ -68,8 +67,3 @@ def test_a_training_has_both_at_the_best_epoch_which_either_may_decide(metric):
         assert history.scores[name]["average_precision"] == pytest.approx(precision, rel=1e-12)
     assert history.val == history.scores["val"]["micro_f1" if metric == "auto" else metric]
     assert history.val == max(record["val"] for record in history.records)
-
-
-def test_one_class_per_node_has_neither():
-    with pytest.raises(UsageError, match="--metric roc_auc: the labels are classes; expected one of accuracy"):
-        spgnn.train(Stack(GCN(6, 3)), distribute(random_graph()), metric="roc_auc")

@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from graphs import random_graph
 from worlds import ROOT, parallel
@@ -95,8 +96,6 @@ class Twice(Layer):
     (model, {"sparse": True}),
 ])  # fmt: skip
 def test_x_stays_where_something_reads_it(net, options):
-    from spgnn.dist import SelfCommunicator
-
     graph = graph_of(sparse=options.get("sparse", False))
     dgraph = distribute(graph, SelfCommunicator(), keep=options.get("keep", True))
     trainer = Trainer(net(), dgraph, TrainConfig(epochs=2))
@@ -105,8 +104,6 @@ def test_x_stays_where_something_reads_it(net, options):
 
 
 def test_the_caller_s_graph_keeps_its_x():
-    from spgnn.dist import SelfCommunicator
-
     graph = graph_of()
     before = graph.X.copy()
     trainer = Trainer(model(), distribute(graph, SelfCommunicator(), locality=False), TrainConfig(epochs=1))
@@ -129,8 +126,6 @@ print(peak_rss_mb() - start)
 
 @pytest.mark.parametrize("hidden, times", [(4, 2), (256, 3)])
 def test_a_training_from_files_holds_x_and_a_x_for_a_while_then_a_x_and_its_buffers(tmp_path, hidden, times):
-    import scipy.sparse as sp
-
     n, F = 120_000, 256
     rng = np.random.default_rng(0)
     A = sp.csr_array((np.ones(2 * n, np.float32), (rng.integers(0, n, 2 * n), rng.integers(0, n, 2 * n))), shape=(n, n))
@@ -146,8 +141,6 @@ def test_a_training_from_files_holds_x_and_a_x_for_a_while_then_a_x_and_its_buff
 
 
 def test_the_gradient_of_the_loss_is_written_over_logits_that_no_backward_reads():
-    from spgnn.dist import SelfCommunicator
-
     dgraph = distribute(graph_of(), SelfCommunicator())
     net, y_n = model(), dgraph.y_n
     Z_nC = net(dgraph.A, dgraph.X)
@@ -172,8 +165,6 @@ class Squashed(GCN):
 
 
 def test_a_layer_may_write_over_what_its_chain_gave():
-    from spgnn.dist import SelfCommunicator
-
     trainer = Trainer(
         Stack(GCN(6, 5, act="relu"), Squashed(5, 3)),
         distribute(graph_of(), SelfCommunicator()),

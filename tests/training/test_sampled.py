@@ -121,15 +121,6 @@ def test_an_epoch_without_any_training_node_is_refused():
         made(SelfCommunicator(), graph_of(), "validation", normalise="none").fit()
 
 
-@pytest.mark.parametrize("sampler", ["walk", "neighbour"])
-def test_threads_that_draw_change_no_bit(sampler):
-    first, *others = [made(SelfCommunicator(), graph_of(), sampler, sampler_threads=n) for n in (1, 2, 4)]
-    expected = losses(first)
-    for other in others:
-        assert losses(other) == expected
-        assert torch.equal(weights(other), weights(first))
-
-
 @parallel([1, 3], mpi=[])
 @pytest.mark.parametrize("multilabel, directed, layers", [(0, 0, "gcn"), (1, 1, "gcn"), (0, 1, "gat"), (1, 0, "gat")])
 def test_a_subgraph_that_is_the_graph_trains_as_the_full_graph_does(comm, multilabel, directed, layers):

@@ -11,8 +11,6 @@ from worlds import parallel
 from spgnn import train
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
-from spgnn.spmm.chains.loss import binary_cross_entropy, cross_entropy
-from spgnn.spmm.kernels.buffers import BufferPool
 from spgnn.training.metrics import count, per_class, scores
 
 sk = pytest.importorskip("sklearn.metrics")
@@ -79,26 +77,6 @@ def test_an_empty_split_has_no_score():
 
 def test_weighted_f1_is_zero_where_no_label_is_set():
     assert scores(np.array([[0, 2, 0], [0, 1, 0]]), "labels")["weighted_f1"] == 0
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_cross_entropy_counts_labelled_rows_alone(dtype):
-    Z = torch.randn(50, 4, dtype=dtype, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    y = torch.arange(50) % 5 - 1
-    loss = cross_entropy(Z, y, 40, BufferPool())
-    loss.backward()
-    other = Z.detach().clone().requires_grad_()
-    expected = torch.nn.functional.cross_entropy(other, y, ignore_index=-1)
-    expected.backward()
-    assert float(loss.detach()) == pytest.approx(float(expected.detach()), rel=1e-6)
-    assert torch.allclose(Z.grad, other.grad, atol=1e-7)
-
-
-def test_binary_cross_entropy_is_the_mean_over_rows_and_classes():
-    Z, Y = torch.randn(10, 3), torch.randint(0, 2, (10, 3)).float()
-    rows = torch.arange(10) < 6
-    expected = torch.nn.functional.binary_cross_entropy_with_logits(Z[rows], Y[rows])
-    assert float(binary_cross_entropy(Z, Y, torch.arange(6), 6)) == pytest.approx(float(expected), rel=1e-6)
 
 
 def test_labels_of_test_nodes_choose_nothing():

@@ -14,7 +14,6 @@ from spgnn.distgraph import distribute
 from spgnn.errors import CheckpointError
 from spgnn.layers import GCN, Stack
 from spgnn.training import Trainer
-from spgnn.training.optimizer import make_optimizer
 
 CASES = {
     "adam": {},
@@ -71,16 +70,6 @@ def test_a_training_goes_on_from_any_epoch_bit_for_bit(comm, case):
         resumed.fit(lambda record: went_on.append(record["epoch"]))
         assert went_on == epochs[epoch:]
         assert_same(resumed, whole)
-
-
-@parallel([1, 2], mpi=[])
-def test_more_epochs_after_a_whole_training_are_those_of_a_longer_one(comm):
-    longer, shorter, more = (trainer_of(comm, epochs=epochs) for epochs in (9, 5, 9))
-    longer.fit()
-    shorter.fit()
-    more.load_state_dict(stored(shorter.state_dict()))
-    more.fit()
-    assert_same(more, longer)
 
 
 def test_fit_again_has_nothing_left_to_train():
@@ -141,28 +130,3 @@ def test_the_state_of_another_model_or_optimizer_is_refused():
         adam.load_state_dict(wide.state_dict())
     with pytest.raises(CheckpointError, match="optimizer, 0 tensors, does not fit the 18 of adam"):
         adam.load_state_dict(sgd.state_dict())
-
-
-@pytest.mark.parametrize("rule", ["adam", "sgd"])
-def test_an_optimizer_goes_on_from_its_state(rule):
-    config, generator = TrainConfig(optimizer=rule, lr=0.1, decay_layers="first", weight_decay=0.3), torch.Generator()
-    models = [Stack(GCN(3, 4), GCN(4, 2)) for _ in range(2)]
-    one, other = (make_optimizer(model, config) for model in models)
-
-    def step(optimizer, model, seed):
-        generator.manual_seed(seed)
-        for p in model.parameters():
-            p.grad = torch.randn(p.shape, generator=generator)
-        optimizer.step()
-
-    for seed in range(5):
-        step(one, models[0], seed)
-        if seed == 2:
-            models[1].load_state_dict(models[0].state_dict())
-            other.load_state_dict(one.state_dict())
-        elif seed > 2:
-            step(other, models[1], seed)
-    assert all(torch.equal(a, b) for a, b in zip(models[0].parameters(), models[1].parameters()))
-    assert {float(value) for name, value in one.state_dict().items() if name.endswith("steps")} == (
-        {5.0} if rule == "adam" else set()
-    )

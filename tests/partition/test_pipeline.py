@@ -1,12 +1,12 @@
 """An edge stream becomes the folder of parts that the same graph in memory would have been saved as."""
 
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from edited_parts import files_of
 
 import spgnn
 from spgnn.errors import InputError, ResourceError, UsageError
@@ -31,18 +31,12 @@ def draw(folder: Path, n: int, n_edges: int, seed: int, sparse: bool = False) ->
             folder / "X.npy",
             np.asfortranarray(rng.normal(size=(n, 7))) if seed % 2 else rng.normal(size=(n, 7)).astype(np.float32),
         )
-    np.save(folder / "y.npy", rng.integers(-1, 5, n))
+    np.save(folder / "y.npy", rng.integers(-1, 5, n) if seed % 3 else rng.integers(0, 2, (n, 5)))  # several labels
     np.save(folder / "s.npy", rng.integers(-1, 3, (n, 2)).astype(np.int8))
     return {
         "features": folder / ("X.npz" if sparse else "X.npy"),
         "labels": folder / "y.npy",
         "split": folder / "s.npy",
-    }
-
-
-def files_of(folder: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
     }
 
 
@@ -68,18 +62,6 @@ def test_files_are_byte_for_byte_those_of_the_graph_in_memory(tmp_path, edges, k
     del manifest["sha256"]  # of all the others, seconds too
     assert manifest == {name: value for name, value in other.items() if name not in ("seconds", "sha256")}
     assert load_partition(tmp_path / "parts", graph).metrics == manifest["metrics"]
-
-
-def test_several_labels_per_node_are_counted_as_in_memory(tmp_path):
-    tables = draw(tmp_path, 60, 200, seed=0)
-    np.save(tmp_path / "y.npy", np.random.default_rng(0).integers(0, 2, (60, 5)))
-    part_to_folder(tmp_path / "e.bin", 3, tmp_path / "parts", memory=MEMORY, **tables)
-    in_memory(tmp_path, tables, "undirected", 3)
-    found, expected = (PartitionFolder(tmp_path / name).manifest for name in ("parts", "memory"))
-    assert found["n_classes"] == 5
-    for name in ("n_classes", "train", "fingerprint"):
-        assert found[name] == expected[name]
-    assert sum(sum(counts) for counts in found["train"]) == (np.load(tmp_path / "s.npy") == 0).sum()
 
 
 def test_sparse_features_stay_sparse_and_are_the_same(tmp_path):
@@ -221,10 +203,6 @@ def test_what_is_no_partition_is_not_written_over(tmp_path):
     (tmp_path / "parts" / "thesis.tex").write_text("x")
     with pytest.raises(UsageError, match="is not a partition"):
         part_to_folder(tmp_path / "e.bin", 2, tmp_path / "parts", memory=MEMORY)
-    shutil.rmtree(tmp_path / "parts")
-    part_to_folder(tmp_path / "e.bin", 2, tmp_path / "parts", memory=MEMORY)
-    assert part_to_folder(tmp_path / "e.bin", 3, tmp_path / "parts", memory=MEMORY)["k"] == 3
-    assert load_partition(tmp_path / "parts").k == 3
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import gzip
 import numpy as np
 import pytest
 
-from spgnn.errors import FormatError, InputError, PartitionError, SpgnnError, UsageError
+from spgnn.errors import FormatError, InputError, PartitionError, UsageError
 from spgnn.partition import part_stream
 from spgnn.partition.stream import _stream, edge_stream, sources
 
@@ -238,14 +238,3 @@ def test_a_fingerprint_sees_order_and_direction_and_not_chunks():
     swapped = EDGES.copy()
     swapped[[3, 7]] = swapped[[7, 3]]
     assert len({whole, value(EDGES[::-1]), value(EDGES[:, ::-1]), value(swapped), value(EDGES[:-1])}) == 5
-
-
-def test_random_bytes_as_text_are_streamed_or_refused(tmp_path):
-    rng = np.random.default_rng(0)
-    for _ in range(200):
-        alphabet = np.frombuffer(b"0123456789 \n\n\t,-#%.ex", np.uint8)
-        (tmp_path / "e.txt").write_bytes(rng.choice(alphabet, int(rng.integers(1, 60))).tobytes())
-        try:
-            part_stream(tmp_path / "e.txt", 2, hops=1)
-        except SpgnnError:
-            pass

@@ -8,8 +8,6 @@ import torch
 from spgnn import cli
 from spgnn.analysis.epoch import gcn_of
 from spgnn.analysis.training_memory import device_memory, part_memory, partition_bytes, rank_memory
-from spgnn.cost.workload import predicted_workload
-from spgnn.errors import ResourceError
 from spgnn.spmm.dry.dry_operator import Setting
 
 NONE = dict.fromkeys(("g", "s", "sender_nnz"), 0)
@@ -243,14 +241,3 @@ def test_a_halo_takes_as_much_as_so_many_more_rows():
     taken = lambda k, halo: part_memory(model, setting, GRAPH, k, halo=halo, process_bytes=PROCESS).peak
     assert taken(8, 2.0) == pytest.approx(taken(4, 1.0), rel=1e-6)
     assert taken(1, 1.5) == taken(1, 1.0)  # all rows are own ones
-
-
-def test_the_smallest_number_of_parts_follows_from_it():
-    model, setting = gcn_of((128, 64, 40)), Setting(features=128)
-    T = lambda k: part_memory(model, setting, GRAPH, k, process_bytes=PROCESS).peak
-    S = 10**6 * 128 * 4 + 2 * 10**7 * 8
-    workload = predicted_workload(S, 2, 10**9, T)
-    assert workload.k % 2 == 0 and 1.5 * S / workload.k + T(workload.k) <= 10**9
-    assert 1.5 * S / (workload.k - 2) + T(workload.k - 2) > 10**9
-    with pytest.raises(ResourceError, match="parts do not fit"):
-        predicted_workload(S, 2, 10**8, T)

@@ -40,31 +40,12 @@ def test_an_input_with_dropout_is_exchanged_every_epoch_unless_its_ghost_rows_ar
     assert [sent for sent in widths(made) if sent[0] == 1] == first
 
 
-def test_broadcast_sends_every_own_row_to_every_other_part():
-    graph = directed(50)
-    part = part_graph(graph, 4, "random")
-    report = measure(graph, part, "broadcast", (9, 5, 7))
-    expected = np.repeat(part.sizes_k[:, None], 4, axis=1) - np.diag(part.sizes_k)
-    np.testing.assert_array_equal(report.rows_PP, expected)
-    assert report.total_rows == 3 * 50 and report.max_recv_rows == 50 - part.sizes_k.min()
-    columns = measure(graph, part, "columns", (9, 5, 7))
-    assert report.replication_factor == columns.replication_factor and report.edge_cut == columns.edge_cut
-    assert columns.total_rows < report.total_rows
-
-
 def test_an_empty_part_sends_no_message():
     graph = directed(5)
     for scheme in ("columns", "broadcast"):
         report = measure(graph, part_graph(graph, 9), scheme, (4, 4, 4))
         assert report.rows_PP[5:].sum() == 0
     assert report.messages == 5 * 8
-
-
-def test_each_evaluation_adds_the_forward_exchanges_once_more():
-    graph = directed()
-    none, two = (measure(graph, part_graph(graph, 3), widths=(8, 8, 8, 8), evaluations=n) for n in (0, 2))
-    assert two.bytes_per_epoch == 3 * none.bytes_per_epoch - 2 * none.bytes_PP(direction="backward").sum()
-    np.testing.assert_array_equal(two.bytes_PP(2, "forward"), 3 * none.bytes_PP(2, "forward"))
 
 
 def test_the_report_has_the_json_keys_of_the_design_and_two_more_and_is_json():

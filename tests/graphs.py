@@ -5,6 +5,13 @@ import scipy.sparse as sp
 
 from spgnn.graph import Graph, graph_from_coo
 
+KINDS = {  # options of random_graph
+    "directed": {},
+    "undirected": {"use": "undirected"},
+    "weighted": {"use": "undirected", "weighted": True},
+    "weighted directed": {"weighted": True, "sparse": True},
+}
+
 
 def random_graph(
     n=40, edges=160, f=6, classes=3, seed=0, sparse=False, weighted=False, use="directed", train_every=0

@@ -12,7 +12,7 @@ from worlds import parallel
 
 from spgnn import distribute, part_graph, save_partition, train
 from spgnn.distgraph import Parts
-from spgnn.errors import InputError, ShapeError, UsageError
+from spgnn.errors import InputError, ShapeError, UsageError, together
 from spgnn.experiment.restoring import graph_facts
 from spgnn.graph import Graph, graph_from_coo
 from spgnn.graph.structure import multi_from_coo
@@ -161,9 +161,7 @@ def test_pruned_rows_have_their_attributes(comm, operator):
 def write_parts(comm, folder, use, hops=1, **fields):
     """The graph as a folder of 5 parts, of which the last rank may have none."""
     graph = edge_graph(use, **fields)
-    if comm.rank == 0:
-        save_partition(part_graph(graph, 5, "random"), folder, graph, hops=hops)
-    comm.barrier()
+    together(comm, lambda: save_partition(part_graph(graph, 5, "random"), folder, graph, hops=hops), root=0)
     return graph, PartitionFolder(folder)
 
 
@@ -302,9 +300,8 @@ def test_products_add_up_equal_edges(comm, scheme, operator):
 
 @parallel([1, 3])
 def test_several_edges_between_two_nodes_stay_in_their_order_in_long_rows(comm):
-    src, dst = np.random.default_rng(0).integers(
-        0, 40, (2, 3000)
-    )  # SciPy's sort swaps equal ones in rows of more than 16
+    # SciPy's sort swaps equal ones in rows of more than 16.
+    src, dst = np.random.default_rng(0).integers(0, 40, (2, 3000))
     graph = graph_from_coo(src, dst, 40, edge_attr=np.arange(3000.0)).with_edges("out")
     dgraph = distribute(graph, comm, partition=np.arange(40) % comm.size, operator="none")
     A, ids_E = dgraph.A, dgraph.A.edge_table.ids_E

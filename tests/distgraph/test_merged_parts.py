@@ -8,10 +8,9 @@ from worlds import parallel
 from spgnn import train
 from spgnn.analysis import measure
 from spgnn.distgraph import distribute
-from spgnn.errors import PartitionError
+from spgnn.errors import PartitionError, together
 from spgnn.layers import GCN, Stack
 from spgnn.partition import Partition, PartitionFolder, part_graph, save_partition
-from spgnn.partition.folder.blocks import merge_blocks, row_block
 
 K = 7
 
@@ -42,9 +41,7 @@ def assert_same_rows(one, other):
 def test_a_rank_has_every_Rth_part_from_memory_an_array_rank_0_or_a_folder(comm, tmp_path, scheme):
     graph, part = graph_and_parts()
     path, how = tmp_path / f"{comm.size} {scheme}", {"scheme": scheme, "dtype": "float64"}
-    if comm.rank == 0:
-        save_partition(part, path, graph)
-    comm.barrier()
+    together(comm, lambda: save_partition(part, path, graph), root=0)
     merged = distribute(graph, comm, part.owner_N % comm.size, **how)
     losses, history = trained(merged)
     for source, partition in ((graph, part), (graph, part.owner_N), (path, None)):
@@ -62,9 +59,7 @@ def test_a_rank_has_every_Rth_part_from_memory_an_array_rank_0_or_a_folder(comm,
 @parallel([4], mpi=[])
 def test_with_replication_the_ranks_of_a_process_row_have_the_same_parts(comm, tmp_path):
     graph, part = graph_and_parts(sparse=True, weighted=True)
-    if comm.rank == 0:
-        save_partition(part, tmp_path / "parts", graph, hops=0)
-    comm.barrier()
+    together(comm, lambda: save_partition(part, tmp_path / "parts", graph, hops=0), root=0)
     merged = distribute(graph, comm, part.dealt(2), replication=2, dtype="float64")
     dgraph = distribute(tmp_path / "parts", comm, replication=2, dtype="float64")
     np.testing.assert_array_equal(dgraph.node_n, np.flatnonzero(part.owner_N % 2 == comm.rank // 2))
@@ -86,43 +81,12 @@ def test_fewer_parts_than_ranks_are_refused_with_the_fix(comm, tmp_path):
 def test_a_rank_opens_the_folders_of_its_own_parts_only(comm, tmp_path):
     graph, part = graph_and_parts()
     path = tmp_path / "parts"
-    if comm.rank == 0:
-        save_partition(part, path, graph)
-    comm.barrier()
+    together(comm, lambda: save_partition(part, path, graph), root=0)
     opened, block = [], PartitionFolder.block
     folder = PartitionFolder(path)
     folder.block = lambda p: opened.append(p) or block(folder, p)
     distribute(folder, comm)
     assert opened == list(range(comm.rank, K, comm.size))
-
-
-@parallel([2], mpi=[])
-def test_64_parts_train_on_2_ranks(comm, tmp_path):
-    graph = random_graph(n=150, edges=500, seed=4)
-    part = part_graph(graph, 64, "random")
-    if comm.rank == 0:
-        save_partition(part, tmp_path / "parts", graph, hops=0)
-    comm.barrier()
-    losses, _ = trained(distribute(tmp_path / "parts", comm, dtype="float64"))
-    assert losses == pytest.approx(trained(distribute(graph, comm, method="random", dtype="float64"))[0], rel=1e-10)
-
-
-@pytest.mark.parametrize("kinds", [{}, {"sparse": True, "weighted": True}], ids=["dense", "sparse"])
-def test_merged_blocks_are_the_block_of_the_merged_partition(kinds):
-    graph, part = graph_and_parts(**kinds)
-    for R in (1, 2, 3, 7):
-        dealt = part.dealt(R)
-        np.testing.assert_array_equal(dealt.owner_N, part.owner_N % R)
-        for rank in range(R):
-            found = merge_blocks([row_block(graph, part, p) for p in range(rank, K, R)], R, rank)
-            expected = row_block(graph, dealt, rank)
-            assert (found.k, found.rank, found.n_nodes) == (R, rank, 60)
-            for name in ("own_n", "y_n", "split_n"):
-                np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
-            dense = lambda X: X.toarray() if hasattr(X, "toarray") else X
-            for name in ("A_nN", "X_nF"):
-                np.testing.assert_array_equal(dense(getattr(found, name)), dense(getattr(expected, name)))
-                assert getattr(found, name).dtype == getattr(expected, name).dtype
 
 
 def test_a_dealt_partition_keeps_what_it_was_made_for_and_forgets_its_metrics():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..config import TrainConfig, continued
-from ..errors import StoppedError, UsageError, together
+from ..errors import UsageError, together
 from ..machine import host_load
 from .console import bytes_text, fields_table, say, write, write_error, write_json
 from .failure import explaining
@@ -65,34 +65,31 @@ def train(graph: str, config: TrainConfig, seeds: int, as_json: bool) -> int:
     checkpoints/, split.npy and predictions.npy; with --seeds in OUT/seed-0 ... SIGTERM, SIGUSR1 and Ctrl-C write a
     checkpoint after the epoch and stop.
     """
+    from ..dist.launch import this_job
     from ..experiment.stopping import StopSignals
 
     is_resumed = click.get_current_context().params.get("resume") == "auto"
     if seeds > 1 and config.resume:
         raise UsageError(f"--seeds continues the runs in --out DIR by --resume auto; got --resume {config.resume}")
     config = replace(config, out={"": "auto", "none": ""}.get(config.out, config.out))
-    with StopSignals() if config.out else nullcontext():  # from here on: torch and MPI take seconds to start
+    launcher = this_job().launcher
+    is_shared = launcher is not None and launcher.size > 1
+    with (
+        StopSignals(is_shared=is_shared) if config.out else nullcontext()
+    ):  # from here on: torch and MPI take seconds to start
         return _train(graph, config, as_json, seeds, is_resumed)
 
 
 def _train(graph: str, config: TrainConfig, as_json: bool, seeds: int, is_resumed: bool) -> int:
-    """Train and return the exit code; a signal has its own if it has stopped all ranks together."""
+    """Train and return the exit code."""
     from ..dist import world
-    from ..dist.launch import this_job
     from ..experiment.folder import resolved_out
 
     with world() as comm, explaining(), resolved_out(graph, config, comm) as config, explaining(config.out):
-        try:
-            if seeds == 1:
-                _run(graph, config, comm, as_json)
-            else:
-                _run_seeds(graph, config, comm, as_json, seeds, is_resumed)
-        except StoppedError as stop:
-            if not stop.is_together:
-                raise
-            if comm.rank == 0:
-                say(str(stop))
-            return this_job().leave(stop.exit_code)
+        if seeds == 1:
+            _run(graph, config, comm, as_json)
+        else:
+            _run_seeds(graph, config, comm, as_json, seeds, is_resumed)
     return 0
 
 

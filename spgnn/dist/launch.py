@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import LaunchError
+from ..errors import LaunchError, StoppedError
 from ..machine import core_ids, host_id, share_of_cores
 from .base import SelfCommunicator
 from .communicator import Communicator
-from .job.protect import JobLauncher, JobMember, find_launcher
+from .job.protect import JobLauncher, JobMember, end_with_parent, find_launcher
 
 if TYPE_CHECKING:
     from .gloo import GlooCommunicator
@@ -28,6 +28,8 @@ def this_job() -> JobMember:
     job = JobMember(find_launcher(os.environ))
     if job.launcher is not None:
         job.install_hooks()
+        if job.launcher.by == "torch":
+            end_with_parent()
     return job
 
 
@@ -59,7 +61,8 @@ def world() -> Iterator[Communicator]:
 
     A rank that leaves the block by an error, or by sys.exit of anything but 0, is reported and ends
     the job on all ranks: no code after the block runs. From the first call on, errors after the block do
-    the same. Without a launcher, errors pass through.
+    the same. A signal that stops all ranks together ends them after the block, see JobMember.leave. Without a
+    launcher, errors pass through.
     Raises: LaunchError if the launcher's processes do not make one job, or MPI is missing.
     Collective.
     """
@@ -76,6 +79,11 @@ def world() -> Iterator[Communicator]:
                 raise
             comm.close()  # before the others miss this rank: they learn that it has left
             raise
+        except StoppedError as stop:
+            if not stop.is_together:
+                raise
+            comm.close()
+            job.leave(stop)
         comm.close()
         job.set_phase("after spgnn.world()")
     except BaseException as error:  # whatever it is, the other ranks must not wait for this one

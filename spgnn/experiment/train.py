@@ -55,12 +55,17 @@ def run(
     if config.resume and (ended := from_root(comm, ended_summary, source, config)):
         _show(comm, show, [f"{config.resume} has ended: nothing is trained, its results follow"])
         return ended
-    with observed(config, comm, show) as (comm, recorder), StopSignals(show) if config.out else nullcontext() as stop:
+    signals = StopSignals(show, is_shared=comm.size > 1) if config.out else nullcontext()
+    with observed(config, comm, show) as (comm, recorder), signals as stop:
         opened = Source.open(source, config, comm, show)
+        if stop is not None:
+            stop.ask(comm)
         with kept(source, config, comm, show, stop) as training:
             dgraph = way.open(opened, training.folder, training.stack)
             names = opened.names
             del opened  # and with it the owners of all nodes
+            if stop is not None:
+                stop.ask(comm)
             comm.phase = "set up training"
             check_trainable(dgraph)
             spec = training.listed or ModelSpec.of(config, dgraph.n_features, dgraph.n_classes, dgraph.n_edge_features)
@@ -166,6 +171,8 @@ class Kept:
         summary = summary_of(trainer)
         _show(comm, self.show, [end_note(trainer), _memory_note(config.memory, summary["peak_rss_mb"])])
         predictions_N = trainer.steps.scorer.predictions() if finish is None else finish(trainer, summary)
+        if stop is not None:
+            stop.ask(comm)
         if config.out:
             keep_results(trainer, folder, names, summary, predictions_N)
         return summary

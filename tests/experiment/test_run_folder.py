@@ -237,3 +237,12 @@ def test_a_signal_names_the_moment_at_which_it_ended_a_training(number, code):
         stop.end()
         with pytest.raises(StoppedError, match="after the last epoch, before the results were written"):
             signal.raise_signal(number)
+
+
+def test_one_rank_of_several_notes_a_signal_and_all_end_together_when_asked():
+    with StopSignals(is_shared=True), StopSignals(is_shared=True) as stop:
+        stop.ask(SelfCommunicator())
+        signal.raise_signal(signal.SIGTERM)
+        with StopSignals(is_shared=True) as inner, pytest.raises(StoppedError, match="before the first") as caught:
+            inner.ask(SelfCommunicator())
+        assert (caught.value.exit_code, caught.value.is_together) == (75, True)

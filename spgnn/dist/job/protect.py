@@ -11,8 +11,11 @@ from __future__ import annotations
 import array
 import atexit
 import builtins
+import contextlib
+import ctypes
 import fcntl
 import os
+import signal
 import socket
 import stat
 import sys
@@ -24,7 +27,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from ...errors import RankError, SpgnnError, exit_code_of, message_lines, message_text
+from ...errors import RankError, SpgnnError, StoppedError, exit_code_of, message_lines, message_text
 from .guard import GuardLine, report_line
 
 INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 + the signal, as in a shell
@@ -152,11 +155,7 @@ class JobMember:
         """End every rank of the job with exit_code; return it where there is no launcher."""
         if self.launcher is None:
             return exit_code
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except OSError:
-                continue
+        _flush()
         for fd in (1, 2):
             _wait_until_read(fd)
         if self._line is not None:
@@ -166,22 +165,33 @@ class JobMember:
         self.launcher.abort(exit_code)
         os._exit(exit_code)
 
-    def leave(self, exit_code: int) -> int:
-        """Return the exit code of this rank where all ranks end together: exit_code on rank 0, which leaves last; 0 elsewhere.
+    def leave(self, stop: StoppedError) -> NoReturn:
+        """Report a stop of all ranks on rank 0, and end this process with its exit code; with 0 on other ranks of MPI.
 
         MPI is finalised, not aborted: a job that Slurm requeues would meet the files of an aborted one in shared memory.
-        Collective, after world().
+        Collective, in place of the end of world().
         """
-        MPI = sys.modules.get("mpi4py.MPI")
-        if self.launcher is None or MPI is None or not MPI.Is_initialized() or MPI.Is_finalized():
-            return exit_code
-        size = MPI.COMM_WORLD.size
-        MPI.Finalize()
-        if self.rank > 0:
-            return 0
-        if size > 1:
-            time.sleep(PATIENCE_S)  # srun -K ends the others when rank 0 leaves with its code
-        return exit_code
+        if self.rank == 0:
+            sys.stderr.write(message_lines(str(stop), sys.stderr))
+        _flush()
+        if self._line is not None:
+            self._line.leave()
+        MPI, code, launcher = sys.modules.get("mpi4py.MPI"), stop.exit_code, self.launcher
+        if MPI is not None and launcher is not None and MPI.Is_initialized() and not MPI.Is_finalized():
+            size, is_hydra = MPI.COMM_WORLD.size, launcher.pmi_fd >= 0
+            if is_hydra:
+                _wait_until_read(1), _wait_until_read(2)
+                launcher = replace(launcher, pmi_fd=os.dup(launcher.pmi_fd))  # the end of MPI closes it
+            MPI.Finalize()
+            if self.rank > 0:
+                code = 0
+            elif is_hydra:
+                launcher.abort(code)
+            # hydra takes the code of whichever rank is first, unless it is told one; srun -K and Open MPI's mpirun
+            # end the other ranks when rank 0 leaves with its code.
+            if size > 1 and (is_hydra or self.rank == 0):
+                time.sleep(PATIENCE_S)
+        os._exit(code)
 
     def install_hooks(self) -> None:
         """End the job for errors outside spgnn.world() too, from now on: sys.excepthook, and sys.exit when Python ends.
@@ -277,10 +287,21 @@ def abort_world(MPI: Any, exit_code: int) -> None:
     MPI.COMM_WORLD.Abort(exit_code)
 
 
+def end_with_parent() -> None:
+    """Send this process SIGTERM when its parent ends: torchrun, ended by SIGUSR1 or SIGKILL, leaves its ranks running."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+
+
 def shared_files() -> list[str]:
     """Return the files in shared memory that MPICH has mapped and forgets when a job is aborted."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         return sorted({path for line in maps if (path := line[73:].strip()).startswith("/dev/shm/mpich_shm_")})
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
 
 
 def _wait_until_read(fd: int) -> None:

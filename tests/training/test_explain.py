@@ -1,6 +1,5 @@
 """explain tells what the training then does: rows, order, bytes."""
 
-import numpy as np
 import pytest
 import torch
 from graphs import random_graph
@@ -24,21 +23,20 @@ def stack():
     return Stack(GCN(6, 9, act="relu"), GCN(9, 3))
 
 
+def bytes_of(told):
+    return sum(layer["bytes_forward"] + layer["bytes_backward"] for layer in told.layers)
+
+
 @parallel([1, 2, 4], mpi=[4])
 @pytest.mark.parametrize("scheme", ["auto", "cover", "columns"])
 def test_its_bytes_are_those_that_are_sent_and_its_rows_those_of_measure(comm, scheme):
     graph = graph_with_few_labels()
     part = part_graph(graph, comm.size, method="random")
-    dgraph = distribute(
-        graph, comm, part, scheme=scheme, operator="none", dtype=torch.float64
-    )  # which adds no self-loops
+    # An operator that adds no self-loops.
+    dgraph = distribute(graph, comm, part, scheme=scheme, operator="none", dtype=torch.float64)
     told = explain(stack(), dgraph)
     history = train(stack(), dgraph, epochs=2)
-    assert (
-        sum(l["bytes_forward"] + l["bytes_backward"] for l in told.layers)
-        == history.bytes_sent
-        == history.bytes_predicted
-    )
+    assert bytes_of(told) == history.bytes_sent == history.bytes_predicted
     report = measure(graph, part, dgraph.scheme, (6, 9, 3), itemsize=8, train_N=(graph.split == 0) & (graph.y >= 0))
     assert [l["rows"] for l in told.layers] == [l.rows for l in report.layers]
     assert [l["order"] for l in told.layers] == [l.order for l in report.layers]
@@ -68,8 +66,7 @@ def test_the_backward_exchanges_that_frozen_weights_do_not_ask_for_are_not_predi
         p.requires_grad_(not is_frozen(name, p))
     told = explain(model, dgraph)
     history = train(model, dgraph, epochs=1)
-    sent = [sum(l["bytes_forward"] + l["bytes_backward"] for l in told.layers), history.bytes_predicted]
-    assert sent == [history.bytes_sent] * 2
+    assert bytes_of(told) == history.bytes_sent == history.bytes_predicted
     assert sum(l["multiply_adds"] for l in told.layers) < sum(l["multiply_adds"] for l in everything.layers)
 
 
@@ -152,33 +149,17 @@ def test_steps_with_the_gradient_of_x_take_all_rows_and_its_exchange_is_predicte
     told = explain(stack(), dgraph)
     history = train(stack(), dgraph, epochs=1)
     assert told.rows == "all rows: X requires a gradient" and torch.equal(dgraph.X.grad, expected)
-    assert (
-        sum(l["bytes_forward"] + l["bytes_backward"] for l in told.layers)
-        == history.bytes_sent
-        == history.bytes_predicted
-    )
+    assert bytes_of(told) == history.bytes_sent == history.bytes_predicted
     train(stack(), dgraph, epochs=2)
     with pytest.raises(UsageError, match="X requires a gradient"):
         train(stack(), dgraph, epochs=1, prune="always")
 
 
-@parallel([1, 2], mpi=[])
-def test_sparse_features_count_by_their_nonzeros(comm):
-    graph = random_graph(n=60, edges=90, sparse=True, use="undirected")
-    part = part_graph(graph, comm.size, method="random")
-    dgraph = distribute(graph, comm, part, scheme="cover", dtype=torch.float64)
-    told = explain(stack(), dgraph, prune="never")
-    left = np.array([(dgraph.A.kept or dgraph.X).csr.nnz])
-    comm.all_reduce(left)
-    assert told.layers[0]["kept"] and told.layers[0]["multiply_adds"] == 2 * int(left[0]) * 9  # A X W, and its gradient
-
-
 @parallel([2], mpi=[])
 @pytest.mark.parametrize("place", ["before layer 2", "after layer 1", "after the model"])
 def test_what_a_hook_makes_of_own_rows_has_all_of_them_and_no_bytes_are_predicted(comm, place):
-    dgraph = distribute(
-        graph_with_few_labels(), comm, method="random", dtype=torch.float64
-    )  # without the hook rows are left out
+    # Of this graph rows are left out without the hook.
+    dgraph = distribute(graph_with_few_labels(), comm, method="random", dtype=torch.float64)
     model, seen = Stack(GCN(6, 4, act="relu"), GCN(4, 8, act="relu"), GCN(8, 3)), []
     look = lambda H_nF: seen.append(len(H_nF)) or H_nF + torch.from_numpy(dgraph.node_n % 3)[:, None]
     if place == "before layer 2":

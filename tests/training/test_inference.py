@@ -2,20 +2,18 @@
 
 import os
 import resource
-import signal
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from graphs import dense_operator, random_graph
+from graphs import KINDS, dense_operator, random_graph
 from worlds import parallel
 
 from spgnn.dist import SelfCommunicator, run_threads
 from spgnn.distgraph import Parts, distribute
 from spgnn.distgraph.part_rows import own_part_rows, part_rows
-from spgnn.errors import GraphError, NumericalError, RankError, ResourceError, ShapeError, StoppedError, UsageError
-from spgnn.experiment.stopping import StopSignals
+from spgnn.errors import GraphError, NumericalError, RankError, ResourceError, ShapeError, UsageError
 from spgnn.graph import random_split
 from spgnn.layers import APPNP, GAT, GCN, GCNII, GIN, MLP, NGNN, SAGE, SGC, Layer, MixHop, Stack
 from spgnn.partition import part_graph, save_partition
@@ -67,12 +65,6 @@ MODELS = {
     "sgc inside": lambda: Stack(GCN(6, 5), SGC(5, 4, 2, act="relu", norm="layer"), SGC(4, 3, 1)),
     "custom": two(Custom),
 }  # fmt: skip
-KINDS = {
-    "directed": {},
-    "undirected": {"use": "undirected"},
-    "weighted": {"use": "undirected", "weighted": True},
-    "weighted directed": {"weighted": True, "sparse": True},
-}
 
 
 def small(kind="directed", k=4, n=40, **more):
@@ -95,14 +87,17 @@ def in_memory(make, graph, dtype="float64", **options):
     dgraph = distribute(graph, SelfCommunicator(), dtype=dtype, locality=False, **options)
     model = drawn(make, getattr(torch, dtype)).eval()
     with torch.no_grad():
-        return model(dgraph.A, dgraph.X)
+        return model(dgraph.A, dgraph.X).double().numpy()
 
 
-def by_passes(make, parts, scratch, dtype=torch.float64):
-    """Layerwise, and the logits of the own nodes with their ids."""
+def check_passes(make, parts, scratch, expected_NC, dtype=torch.float64, limit=1e-10):
+    """Compare the logits of the own nodes, and the bytes read with those predicted; return Layerwise and the ids."""
     layerwise, ids, found = Layerwise(drawn(make, dtype), parts, scratch), [], []
-    layerwise.run(lambda rows, Z, _: (ids.append(rows.node_m[: rows.n]), found.append(Z)))
-    return layerwise, np.concatenate([np.empty(0, np.int64), *ids]), found
+    layerwise.run(lambda rows, Z, _: (ids.append(rows.node_m[: rows.n]), found.append(Z.double())))
+    ids, Z_nC = np.concatenate([np.empty(0, np.int64), *ids]), torch.cat([torch.empty(0, 3).double(), *found]).numpy()
+    assert np.abs(Z_nC - expected_NC[ids]).max(initial=0) <= limit * np.abs(expected_NC).max()
+    assert layerwise.bytes_read == layerwise.bytes_predicted()
+    return layerwise, ids
 
 
 def of_graph(graph, owner_N, comm, dtype="float64", **options):
@@ -117,12 +112,9 @@ CASES += [("gcn", "directed"), ("gat", "directed"), ("sage", "weighted"), ("sage
 @pytest.mark.parametrize("name, kind", CASES)
 def test_outputs_are_those_in_memory_for_each_family_and_graph(name, kind, tmp_path):
     graph, owner_N = small(kind)
-    expected_NC = in_memory(MODELS[name], graph).numpy()
     parts = of_graph(graph, owner_N, SelfCommunicator())
-    layerwise, ids, found = by_passes(MODELS[name], parts, tmp_path)
-    assert sorted(ids) == list(range(graph.n_nodes))
-    np.testing.assert_allclose(torch.cat(found).numpy(), expected_NC[ids], atol=1e-10, rtol=1e-10)
-    assert layerwise.bytes_read == layerwise.bytes_predicted() and os.listdir(tmp_path) == []
+    layerwise, ids = check_passes(MODELS[name], parts, tmp_path, in_memory(MODELS[name], graph))
+    assert sorted(ids) == list(range(graph.n_nodes)) and os.listdir(tmp_path) == []
     assert (layerwise.bytes_read > 0) == (name != "mlp")
 
 
@@ -132,13 +124,9 @@ def test_any_ranks_and_parts_give_the_same_outputs_and_read_the_predicted_bytes(
     graph, owner_N = small("weighted", k=k)
     make = MODELS["gcn, three layers"]
     parts = of_graph(graph, owner_N, comm)
-    layerwise, ids, found = by_passes(make, parts, tmp_path)
-    expected_NC = in_memory(make, graph).numpy()
-    for Z in found:
-        assert Z.shape[1] == 3
-    np.testing.assert_allclose(np.concatenate([np.empty((0, 3)), *found]), expected_NC[ids], atol=1e-10)
+    layerwise, ids = check_passes(make, parts, tmp_path, in_memory(make, graph))
     rows = sum(parts.sizes(p)["n"] + parts.sizes(p)["g"] for p in parts.own)
-    assert layerwise.bytes_read == layerwise.bytes_predicted() == rows * (9 + 9) * 8
+    assert layerwise.bytes_read == rows * (9 + 9) * 8
     assert len(comm.all_gather(ids)) == graph.n_nodes
     comm.barrier()
     assert os.listdir(tmp_path) == []
@@ -161,10 +149,8 @@ def test_parts_without_nodes_are_passed_over(comm, tmp_path):
     graph = random_graph(n=5, edges=9, seed=1)
     parts = of_graph(graph, part_graph(graph, 8, "random"), comm)
     assert min(parts.sizes(p)["n"] for p in range(parts.k)) == 0
-    layerwise, ids, found = by_passes(MODELS["sage max"], parts, tmp_path)
-    expected_NC = in_memory(MODELS["sage max"], graph).numpy()
-    np.testing.assert_allclose(np.concatenate([np.empty((0, 3)), *found]), expected_NC[ids], atol=1e-10)
-    assert layerwise.bytes_read == layerwise.bytes_predicted()
+    expected_NC = in_memory(MODELS["sage max"], graph)
+    layerwise, _ = check_passes(MODELS["sage max"], parts, tmp_path, expected_NC)
     found = LayerwiseScorer(layerwise.model, parts, tmp_path).predictions()
     assert comm.rank > 0 or np.array_equal(found, expected_NC.argmax(1))
 
@@ -173,12 +159,10 @@ def test_parts_without_nodes_are_passed_over(comm, tmp_path):
 @pytest.mark.parametrize("name", ["gcn, three layers", "sage", "gat", "gin", "sgc"])
 def test_smaller_types_differ_by_rounding_and_read_fewer_bytes(name, dtype, limit, tmp_path):
     graph, owner_N = small("undirected")
-    expected_NC = in_memory(MODELS[name], graph, dtype).float().numpy()
+    expected_NC = in_memory(MODELS[name], graph, dtype)
     parts = of_graph(graph, owner_N, SelfCommunicator(), dtype)
-    layerwise, ids, found = by_passes(MODELS[name], parts, tmp_path, getattr(torch, dtype))
-    error = np.abs(torch.cat(found).float().numpy() - expected_NC[ids]).max()
-    assert error <= limit * np.abs(expected_NC).max()
-    assert layerwise.bytes_read == layerwise.bytes_predicted() > 0
+    layerwise, _ = check_passes(MODELS[name], parts, tmp_path, expected_NC, getattr(torch, dtype), limit)
+    assert layerwise.bytes_read > 0
 
 
 @pytest.mark.parametrize("how", ["gcn", "row", "none", "row_loops", "loops"])
@@ -276,10 +260,8 @@ def test_folders_with_more_hops_and_row_normalised_features_are_read(tmp_path):
     partition = part_graph(graph, 3, "random", seed=2)
     save_partition(partition, tmp_path / "parts", graph, hops=2)
     parts = Parts(tmp_path / "parts", SelfCommunicator(), hops=1, dtype="float64", feature_norm="row")
-    layerwise, ids, found = by_passes(MODELS["sage"], parts, tmp_path / "not" / "yet")
-    expected = in_memory(MODELS["sage"], graph, feature_norm="row").numpy()
-    np.testing.assert_allclose(torch.cat(found).numpy(), expected[ids], atol=1e-10)
-    assert layerwise.bytes_read == layerwise.bytes_predicted()
+    expected_NC = in_memory(MODELS["sage"], graph, feature_norm="row")
+    check_passes(MODELS["sage"], parts, tmp_path / "not" / "yet", expected_NC)
     assert not (tmp_path / "not").exists()
 
 
@@ -343,15 +325,6 @@ def test_nothing_is_left_after_an_error_or_an_interrupt(error, tmp_path):
 
     with pytest.raises(error, match="in the last pass"):
         Layerwise(drawn(MODELS["gcn"]), of_graph(graph, owner_N, SelfCommunicator()), tmp_path).run(fail)
-    assert os.listdir(tmp_path) == []
-
-
-def test_nothing_is_left_after_a_signal_that_ends_the_command(tmp_path):
-    graph, owner_N = small()
-    layerwise = Layerwise(drawn(MODELS["gcn"]), of_graph(graph, owner_N, SelfCommunicator()), tmp_path)
-    with pytest.raises(StoppedError, match="stopped by SIGTERM before the predictions"):
-        with StopSignals(when="before the predictions were written"):
-            layerwise.run(lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     assert os.listdir(tmp_path) == []
 
 

@@ -11,7 +11,7 @@ import os
 import re
 import textwrap
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, TextIO, TypeGuard, TypeVar, overload
+from typing import Any, ClassVar, Protocol, TextIO, TypeGuard, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -21,6 +21,10 @@ NO_MEMORY = (
 )
 STYLES = {"bold": "1", "red": "31", "green": "32", "yellow": "33"}
 CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+
+OPTION = re.compile(  # a command; an option and its value
+    r"(`[^`]*`|spgnn [a-z][^;,]*)|(?<![\w-])--([a-z][a-z-]*)(?: ([A-Z]{2,}|\d+)\b)?"
+)
 
 # What others call an option or one of its values -> ours, the first that is known where it was given.
 MEANT = {
@@ -116,12 +120,30 @@ class Ranks(Protocol):
 
 
 class SpgnnError(Exception):
-    """An error with a message for a person: what was wrong, where, what was expected, the fix."""
+    """An error with a message for a person: what was wrong, where, what was expected, the fix.
+
+    Options have the name that they were given by: of `main` --edge-features FILE, in Python edge_features=FILE.
+    """
 
     exit_code = 1
+    is_of_main = False  # the command line is running
+    keywords: ClassVar[dict[str, str]] = {}  # of Python, by the name of an option; spgnn.config has them
 
     def __str__(self) -> str:
-        return shortened(super().__str__())
+        return shortened(as_given(super().__str__()))
+
+
+def as_given(message: str) -> str:
+    """Return a message in which options are keywords of Python, unless the command line is running."""
+    if SpgnnError.is_of_main:
+        return message
+
+    def keyword(found: re.Match) -> str:
+        command, option, value = found.groups()
+        name = None if command else SpgnnError.keywords.get(option.replace("-", "_"))
+        return found[0] if name is None else name if value is None else f"{name}={value}"
+
+    return OPTION.sub(keyword, message)
 
 
 class UsageError(SpgnnError):

@@ -7,12 +7,12 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 
-from .errors import message_lines
+from .errors import as_given, message_lines
 
 
 def say(message: str) -> None:
-    """Write one message line to stderr."""
-    sys.stderr.write(message_lines(message, sys.stderr))
+    """Write one message line to stderr, with options as they were given."""
+    sys.stderr.write(message_lines(as_given(message), sys.stderr))
     sys.stderr.flush()
 
 

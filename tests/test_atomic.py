@@ -60,8 +60,8 @@ def test_a_link_or_file_at_the_temporary_name_is_never_written_through(tmp_path,
     taken = tmp_path / f".x.html.new-{os.getpid()}-{atomic._host()}guessed"
     for make in (taken.symlink_to, taken.hardlink_to):
         make(tmp_path / "victim")
-        with pytest.raises(ResourceError, match="--out .*x.html: cannot be written: File exists"):
-            write_text(tmp_path / "x.html", "<html>", "--out")
+        with pytest.raises(ResourceError, match="out .*x.html: cannot be written: File exists"):
+            write_text(tmp_path / "x.html", "<html>", "out")
         assert (tmp_path / "victim").read_text() == "SECRET" and names(tmp_path) == [taken.name, "victim"]
         taken.unlink()
 
@@ -121,24 +121,24 @@ def test_a_place_that_cannot_be_written_is_a_resource_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ResourceError, match="cannot be written"), new_folder(tmp_path / "file" / "out"):
         pass
-    with pytest.raises(ResourceError, match="--out .*no/x: cannot be written: No such file or directory"):
-        write_text(tmp_path / "no" / "x", "text", "--out")
-    with pytest.raises(ResourceError, match="--out .*no/x: no such folder; choose a file in a folder that can be"):
-        check_writable(tmp_path / "no" / "x", "--out")
+    with pytest.raises(ResourceError, match="out .*no/x: cannot be written: No such file or directory"):
+        write_text(tmp_path / "no" / "x", "text", "out")
+    with pytest.raises(ResourceError, match="out .*no/x: no such folder; choose a file in a folder that can be"):
+        check_writable(tmp_path / "no" / "x", "out")
 
 
 def test_a_read_only_folder_is_told_with_the_option(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
-    with pytest.raises(ResourceError, match="--trace .*x.json: the folder cannot be written; choose a file"):
-        check_writable(tmp_path / "x.json", "--trace")
+    with pytest.raises(ResourceError, match="trace .*x.json: the folder cannot be written; choose a file"):
+        check_writable(tmp_path / "x.json", "trace")
 
 
 @pytest.mark.parametrize("write", [write_text, lambda path, _, option: check_writable(path, option)])
 def test_a_folder_or_device_is_no_place_for_a_file(tmp_path, write):
-    with pytest.raises(UsageError, match="--out .*: is a folder; expected the name of a file"):
-        write(tmp_path, "text", "--out")
-    with pytest.raises(UsageError, match="--out /dev/null: is no regular file; expected the name of a file"):
-        write("/dev/null", "text", "--out")
+    with pytest.raises(UsageError, match="out .*: is a folder; expected the name of a file"):
+        write(tmp_path, "text", "out")
+    with pytest.raises(UsageError, match="out /dev/null: is no regular file; expected the name of a file"):
+        write("/dev/null", "text", "out")
 
 
 @pytest.mark.parametrize("inputs, path, said", [
@@ -151,9 +151,9 @@ def test_an_input_is_no_output(tmp_path, inputs, path, said):
     (tmp_path / "link").symlink_to("g")
     (tmp_path / "edges.txt").write_text("0 1\n")
     given = [str(tmp_path / name) if name else "" for name in (inputs, "")]
-    refused = pytest.raises(UsageError, match=f"^--trace .*{path}: {said}.*; choose another place")
+    refused = pytest.raises(UsageError, match=f"^trace .*{path}: {said}.*; choose another place")
     with refused if said else nullcontext():
-        check_not_read(tmp_path / path, "--trace", given)
+        check_not_read(tmp_path / path, "trace", given)
 
 
 KILLED = """

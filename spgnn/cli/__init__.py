@@ -14,7 +14,7 @@ from importlib import import_module
 import click
 
 from .. import __version__
-from ..errors import ResourceError, UsageError, is_out_of_memory
+from ..errors import ResourceError, SpgnnError, UsageError, is_out_of_memory
 from .console import page_width
 from .failure import explaining
 
@@ -90,6 +90,7 @@ def run_command(command: click.Command, name: str, argv: Sequence[str] | None = 
     """Run a command as main does; scripts in runs/ have commands too."""
     _stand_in_for_closed()
     warnings.formatwarning = lambda message, category, filename, lineno, line=None: f"spgnn: {message}\n"
+    SpgnnError.is_of_main, was = True, SpgnnError.is_of_main
     try:
         with explaining():
             for word in sys.argv[1:] if argv is None else argv:
@@ -100,6 +101,8 @@ def run_command(command: click.Command, name: str, argv: Sequence[str] | None = 
         return code or 0
     except BaseException as error:
         return _fail(error)
+    finally:
+        SpgnnError.is_of_main = was
 
 
 def _stand_in_for_closed() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
+from ..errors import SpgnnError
 from . import groups
 from .fields import changed, option
 from .names import Device, Norm, Prune
@@ -184,3 +185,8 @@ class VerifyConfig(
         groups.ExchangeConfig, "replication", 2, help="c of a run in 1.5D, on c*c ranks; 1: none", heading="Ranks"
     )
     seed: int = changed(groups.SeedConfig, "seed", 0, help="seed of partitions, weights and dropout", heading="Ranks")
+
+
+NAMED = (TrainConfig, PartitionConfig, MeasureConfig, PlanConfig, VerifyConfig, groups.TableConfig)
+SpgnnError.keywords |= {f.name: f.name for config in NAMED for f in fields(config)} | {"nodes": "n_nodes"}
+SpgnnError.keywords |= {name: name for name in ("graph", "proba", "embeddings", "scratch")}  # of predict

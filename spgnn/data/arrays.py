@@ -126,7 +126,7 @@ def from_pyg(data, duplicates: Duplicates = "auto", **fields) -> Graph:
         "meta": {"edges": "in"} | fields.pop("meta", {}),
     } | ({} if y is None else _labels(as_array(y)))
     n = X.shape[0] if n is None and X is not None else n
-    if unread := [name for name in _names_of(data) if name not in PYG_NAMES and get(name) is not None]:
+    if unread := sorted(name for name in _names_of(data) if name not in PYG_NAMES and get(name) is not None):
         more = "; those of edges: from_pyg(data, edge_attr=...)" if "edge_attr" not in fields else ""
         more += "; all graphs of a batch are one here" if "batch" in unread else ""
         say(f"from_pyg does not read {', '.join(unread)}{more}")

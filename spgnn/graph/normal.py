@@ -18,10 +18,7 @@ from .structure import index_dtype, without_zeros
 
 DIVIDES = ("gcn", "row", "row_loops")  # normalisations that divide by sums of rows, or of rows and columns
 LARGEST = 1e290  # sums of fewer than 1e18 weights of this size are finite
-INSTEAD = (
-    'Use --operator none (for sage --aggregator sum; in Python distribute(..., operator="none")), or give absolute '
-    "values of the weights"
-)
+INSTEAD = "Use --operator none (for sage --aggregator sum), or give absolute values of the weights"
 WITH_LOOPS = ("gcn", "row_loops", "loops")  # normalisations of A + I
 AT_ONCE = 1 << 22  # nonzeros per pass of scaling and sums; sums take at least one per column
 

@@ -23,7 +23,7 @@ def test_prediction_takes_the_smallest_multiple_of_the_ranks_that_fits():
 @pytest.mark.parametrize("q", [1, 3, 8])
 def test_what_does_not_fit_at_any_number_of_parts_is_refused_with_the_sum(q):
     for S, T in ((10**9, 2e7), (10**12, 9e6)):
-        text = rf"no parts fit: .* \+ training {T / 1e6:.1f} MB = .*memory of a rank 10\.0 MB; .*--memory"
+        text = rf"no parts fit: .* \+ training {T / 1e6:.1f} MB = .*memory of a rank 10\.0 MB; .*memory"
         with pytest.raises(ResourceError, match=text) as refused:
             predicted_workload(S, q, 10**7, lambda k: T)  # noqa: B023
         assert refused.value.exit_code == 4

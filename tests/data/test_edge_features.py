@@ -88,7 +88,7 @@ def test_a_frame_has_columns_of_edges():
     frame = pd.DataFrame(EDGES, columns=["from", "to"]).assign(dx=ATTR[:, 0], length=ATTR[:, 1])
     graph = from_pandas(frame, edge_features=["dx", "length"], antisymmetric=["dx"])
     assert stored(graph) == listed() and graph.meta["edge_features"] == ["dx", "length"]
-    with pytest.raises(UsageError, match="--combine sum"):
+    with pytest.raises(UsageError, match="combine sum"):
         from_pandas(frame, edge_features="dx", combine="sum")
     with pytest.raises(GraphError, match="omit duplicates, and they stay several edges"):
         from_pandas(frame, edge_features="dx", duplicates="sum")
@@ -123,8 +123,8 @@ def test_edges_of_networkx_keep_their_attributes():
 
 @pytest.mark.parametrize("options, message", [
     ({"edge_features": "dx,lenght"}, "no column 'lenght' .*length"),
-    ({"edge_features": "dx", "antisymmetric": "length"}, "--antisymmetric 'length' is no --edge-feat"),
-    ({"antisymmetric": "dx"}, "requires --edge-features"),
+    ({"edge_features": "dx", "antisymmetric": "length"}, "antisymmetric 'length' is no edge_feat"),
+    ({"antisymmetric": "dx"}, "requires edge_features"),
     ({"edge_features": "short.npy"}, r"edges.csv: edge_attr has shape \(4, 2\); expected \(5, F\)"),
     ({"edge_features": "attr.npy", "antisymmetric": "dx"}, "expected numbers of columns of the .npy, from 0"),
     ({"edge_features": "attr.npy", "antisymmetric": "2"}, "names column 2; edges have 2 attributes"),
@@ -151,7 +151,7 @@ def test_what_has_no_list_of_edges_refuses_the_option(folder):
         with pytest.raises(UsageError, match="edge_attr of graph_from_coo"):
             load_graph(source, edge_features="dx")
     save_graph(graph_from_coo([0], [1]), folder / "native")
-    with pytest.raises(UsageError, match="--edge-features is no option of the format native"):
+    with pytest.raises(UsageError, match="edge_features is no option of the format native"):
         load_graph(folder / "native", edge_features="attr.npy")
     with pytest.raises(UsageError, match="columns are those of tables of edges"):
         load_graph(folder / "one.mtx", edge_features="dx")

@@ -91,11 +91,11 @@ def test_the_line_says_how_edges_are_used_and_what_there_is():
 @pytest.mark.parametrize(
     "contents, parts, message",
     [
-        ({"e__txt": "1 2\n2 3\n3 1\n", "x__npy": np.ones((3, 2))}, {"features": "x.npy"}, r"shape \(3, 2\), expected \(4, F\).* no edge names node 0: are its ids from 1\? see --relabel"),
-        ({"e__txt": "1 9\n9 700\n", "x__npy": np.ones((3, 2))}, {"features": "x.npy"}, r"expected \(701, F\): e has 701 nodes, and 3 of them have an edge: see --relabel"),
-        ({"e__txt": CYCLE, "y__csv": "a,b,c\n0,1,2\n"}, {"labels": "y.csv"}, r"which column\? give --labels .*y.csv:COLUMN of b, c"),
+        ({"e__txt": "1 2\n2 3\n3 1\n", "x__npy": np.ones((3, 2))}, {"features": "x.npy"}, r"shape \(3, 2\), expected \(4, F\).* no edge names node 0: are its ids from 1\? see relabel"),
+        ({"e__txt": "1 9\n9 700\n", "x__npy": np.ones((3, 2))}, {"features": "x.npy"}, r"expected \(701, F\): e has 701 nodes, and 3 of them have an edge: see relabel"),
+        ({"e__txt": CYCLE, "y__csv": "a,b,c\n0,1,2\n"}, {"labels": "y.csv"}, r"which column\? give labels .*y.csv:COLUMN of b, c"),
         ({"e__tsv": "7\t1178999\n"}, {}, "number them without gaps: spgnn convert .*e.tsv DST --relabel"),
-        ({"e__txt": "ann bob\nbob cy\n"}, {}, "e.txt:1: source is 'ann'; expected an integer from 0, or names with --relabel"),
+        ({"e__txt": "ann bob\nbob cy\n"}, {}, "e.txt:1: source is 'ann'; expected an integer from 0, or names with relabel"),
         ({"e__txt": "0 1 {'weight': 2}\n"}, {}, "edges have a dict; spgnn.load_graph"),
     ],
 )  # fmt: skip
@@ -275,7 +275,7 @@ def test_a_path_of_two_formats_asks_for_the_name(registry, tmp_path):
     reader("first", detect=lambda path: path.suffix == ".two")(lambda path, progress: path_graph(1))
     reader("second", detect=lambda path: path.suffix == ".two")(lambda path, progress: path_graph(2))
     (tmp_path / "g.two").touch()
-    with pytest.raises(FormatError, match="could be first or second; name one with --format"):
+    with pytest.raises(FormatError, match="could be first or second; name one with format"):
         load_graph(tmp_path / "g.two")
     assert load_graph(tmp_path / "g.two", format="second").n_nodes == 2
 

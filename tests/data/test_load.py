@@ -114,7 +114,7 @@ def test_duplicates_and_two_directions_follow_one_rule(tmp_path, name, text):
             assert load_graph(source, duplicates=how, combine="sum").A[1, 0] == weight
         with pytest.raises(InputError, match="more than once|duplicates of others"):
             load_graph(source, duplicates="refuse")
-    with pytest.raises(UsageError, match="--duplicates is no option of the format native"):
+    with pytest.raises(UsageError, match="duplicates is no option of the format native"):
         save_graph(path_graph(3), tmp_path / "g")
         load_graph(tmp_path / "g", duplicates="max")
     with pytest.raises(UsageError, match="load_graph: unknown key 'duplicate'; did you mean 'duplicates'"):

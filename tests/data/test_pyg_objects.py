@@ -42,7 +42,7 @@ def test_one_column_of_edge_attr_stays_attributes_and_a_line_says_how_it_becomes
 @pytest.mark.parametrize("make, said", [
     (lambda: Batch.from_data_list([data(), data()]), "does not read batch; those of edges: from_pyg(data, edge_attr=...); all graphs of a batch are one"),
     (lambda: data(edge_type=Y), "does not read edge_type; those of edges: from_pyg(data, edge_attr=...)"),
-    (lambda: TemporalData(src=EDGES[0, :3], dst=EDGES[1, :3], t=Y, msg=X), "does not read t, msg;"),
+    (lambda: TemporalData(src=EDGES[0, :3], dst=EDGES[1, :3], t=Y, msg=X), "does not read msg, t;"),
     (lambda: data(edge_index=EDGES), "1 edge is there again and became one with the first, all of weight 1"),
     (lambda: data(edge_index=EDGES, edge_weight=torch.ones(4)), "became one with the first, their weights added up"),
     (lambda: data(edge_index=EDGES, edge_attr=torch.ones(4, 2)), ""),

@@ -40,7 +40,7 @@ def refusal(tmp_path, name: str, content: bytes | str, peak_mb: float = 8) -> st
 
 
 @pytest.mark.parametrize("lines, message", [
-    ("0 1\n1 x\n", "e.txt:2: target is 'x'; expected an integer from 0, or names with --relabel"),
+    ("0 1\n1 x\n", "e.txt:2: target is 'x'; expected an integer from 0, or names with relabel"),
     ("0 1\n# c\n\n-1 2\n", "e.txt:4: source is '-1'; expected an integer from 0"),
     ("0 1\n1.5 2\n", "e.txt:2: source is '1.5'"), ("0 1\n1\n", "e.txt:2: 1 columns; expected 2"),
     ("0 1 2 3\n", "e.txt:1: 4 columns; expected 2 or 3"), ("0 1\n0 1 5\n", "e.txt:2: 3 columns; expected 2"),
@@ -334,7 +334,7 @@ def test_any_bytes_parse_or_give_a_format_error_on_a_line_that_exists(raw):
 @pytest.mark.parametrize("text, message", [
     (b"1 2.5", "target is '2.5'; expected an integer"), (b"1 .0", "target is '.0'"), (b"1 2e3", "target is '2e3'"),
     (b"1 1000000000000000000", "target is '1000000000000000000'; expected an integer from 0 to 10^18 - 1"),
-    (b"bob 1", "source is 'bob'; expected an integer from 0, or names with --relabel"),
+    (b"bob 1", "source is 'bob'; expected an integer from 0, or names with relabel"),
     (b"1 2 3", "3 columns; expected 2 as in the lines before"),
 ])  # fmt: skip
 def test_ids_are_whole_numbers(text, message):

@@ -63,9 +63,9 @@ def test_names_are_numbered_in_order_and_kept(tmp_path, name):
     ]  # fmt: skip
     convert(path, tmp_path / "g", source="a", target="b", weight="w", relabel=True)
     assert load_graph(tmp_path / "g").ids.tolist() == NAMES
-    with pytest.raises(InputError, match="'(bob|zoe)'.*--relabel"):
+    with pytest.raises(InputError, match="'(bob|zoe)'.*relabel"):
         load_graph(path, source="a", target="b")
-    with pytest.raises(InputError, match=r"no column 'x' \(--source\); expected one of: a, b, w, when"):
+    with pytest.raises(InputError, match=r"no column 'x' \(source\); expected one of: a, b, w, when"):
         load_graph(path, source="x", target="b")
 
 
@@ -110,7 +110,7 @@ def test_features_labels_and_split_are_found_by_id(tmp_path, ending):
     assert graph.feature_names == ("age", "city=bonn", "city=köln", "city=ulm")
     assert load_graph(edges, features="ones", **how).feature_names is None
     for columns, message in (
-        ("city", "column 'city' is text; omit it, or make features of it with --one-hot city"),
+        ("city", "column 'city' is text; omit it, or make features of it with one_hot city"),
         ("agee", "no column 'agee'; did you mean 'age'"),
     ):
         with pytest.raises(InputError, match=message):
@@ -132,17 +132,17 @@ def test_a_table_without_a_line_of_names_has_ids_first(tmp_path):
 @pytest.mark.parametrize(
     "nodes, options, message",
     [
-        ("id,x\n0,1\n1,2\n", {}, r"1 of 3 nodes have no row, node 2 first; add them, or fill with --missing zero or mean"),
-        ("id,x\n0,1\n1,\n2,\n", {}, "column 'x' has no value for 2 nodes; fill them with --missing zero or mean"),
+        ("id,x\n0,1\n1,2\n", {}, r"1 of 3 nodes have no row, node 2 first; add them, or fill with missing zero or mean"),
+        ("id,x\n0,1\n1,\n2,\n", {}, "column 'x' has no value for 2 nodes; fill them with missing zero or mean"),
         ("id,x\n0,1\n0,2\n2,1\n", {}, "1 ids are there more than once, 0 first, 2 times; keep one row of each"),
         ("id,x\nann,1\n ann,2\n", {}, "1 ids are there more than once, 'ann' first, 2 times"),
         ("id,x\n0,1\n,2\n2,1\n", {}, "1 ids are missing, the first in row 2; drop these rows"),
         ("id,x\nann,1\n", {}, "ids are names, such as 'ann', and the graph e has nodes 0 to 2; name the column of ids"),
         ("id,x,x\n0,1,1\n", {}, "two columns are named 'x'; rename one"),
         ("id,x\n0,1\n1,2,3\n2,1\n", {}, "n.csv:3: cannot be read as a table"),
-        ("id,x\n0,1\n", {"id": "i"}, r"no column 'i' \(--id\); did you mean 'id'"),
-        ("id,city\n0,a\n1,b\n2,c\n", {}, "'city' is text, such as 'a': name text with --one-hot"),
-        ("id,city\n0,a\n1,\n2,c\n", {"one_hot": "city"}, "has no value for 1 nodes; --missing zero makes them 0"),
+        ("id,x\n0,1\n", {"id": "i"}, r"no column 'i' .id.; did you mean 'id'"),
+        ("id,city\n0,a\n1,b\n2,c\n", {}, "'city' is text, such as 'a': name text with one_hot"),
+        ("id,city\n0,a\n1,\n2,c\n", {"one_hot": "city"}, "has no value for 1 nodes; missing zero makes them 0"),
         ("id,x\n99999999999,1\n", {}, "node id 99999999999 makes"),
     ],
 )  # fmt: skip
@@ -218,7 +218,7 @@ def test_zeros_before_a_number_make_a_name(tmp_path):
         graph = load_graph(e, features=n, relabel=relabel)
         assert (None if graph.ids is None else graph.ids.tolist()) == ids and graph.X.ravel().tolist() == [0, 1, 2]
     n.write_text("id,f\n0,1\n00,2\n1,1\n2,2\n")
-    with pytest.raises(InputError, match="two ids are one number, such as 7 and 007; keep them apart with --relabel"):
+    with pytest.raises(InputError, match="two ids are one number, such as 7 and 007; keep them apart with relabel"):
         load_graph(e, features=n)
     n.write_text("id,label\nu0,1\nu1,0\n")
     with pytest.raises(InputError, match="none of its ids, such as 'u0', is an id of the edges, such as '00'; name"):
@@ -388,7 +388,7 @@ def test_text_labels_keep_their_text_and_numbers_in_two_ways_are_warned_of(tmp_p
         (b"source|target\n0|1\n", "separated by |; expected commas"),
         (b"0 1 {'weight': 1.5}\n", "read_edgelist"),
         (b'source,target,weight\n0,1,"1,234"\n', "without commas: 1234, or 1.234"),
-        (b"source,target\n8f14-ce,c4ca\n", "source is '8f14-ce'; expected an integer from 0, or names with --relabel"),
+        (b"source,target\n8f14-ce,c4ca\n", "source is '8f14-ce'; expected an integer from 0, or names with relabel"),
     ],
 )
 def test_what_is_no_list_of_edges_is_named_with_the_way_out(tmp_path, content, said):

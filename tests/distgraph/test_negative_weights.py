@@ -22,7 +22,7 @@ from spgnn.layers import GAT, GIN, MLP, SAGE, Stack
 from spgnn.partition import part_graph
 from spgnn.samplers import Coefficients, Maker, Node, Walk, graph_arrays, make_sampler
 
-WAY_OUT = "divides by sums of weights, none of which may be negative. Use --operator none"
+WAY_OUT = "divides by sums of weights, none of which may be negative. Use operator none"
 
 
 def signed(use="directed") -> Graph:
@@ -91,9 +91,7 @@ def test_the_sampler_of_columns_names_another_way_out():
         Node(signed(), budget=5)
 
 
-@pytest.mark.parametrize(
-    "how, way_out", [("gcn", "Use --operator none"), ("none", r"Train on the whole graph \(--mode")]
-)
+@pytest.mark.parametrize("how, way_out", [("gcn", "Use operator none"), ("none", r"Train on the whole graph \(mode")])
 def test_parts_of_negative_weights_are_refused_also_where_rows_that_are_cut_off_are_scaled(how, way_out):
     graph = signed()
     parts = Parts.of_graph(graph, part_graph(graph, 3, "random"), SelfCommunicator(), hops=0, operator=how)

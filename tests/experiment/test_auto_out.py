@@ -68,7 +68,7 @@ def test_a_training_that_fails_leaves_no_folder_and_none_keeps_nothing():
         run(GRAPH, CONFIG, SelfCommunicator())
     assert not os.listdir()
     Path("runs").write_text("")
-    with pytest.raises(ResourceError, match=r"runs: cannot be written: .*; choose a folder with --out DIR, or keep"):
+    with pytest.raises(ResourceError, match=r"runs: cannot be written: .*; choose a folder with out=DIR, or keep"):
         resolved_run(GRAPH, CONFIG)
 
 

@@ -37,8 +37,8 @@ def training(source, **options):
 
 @pytest.mark.parametrize("as_graph", [True, False])
 @pytest.mark.parametrize("option, value, said", [
-    ("features", "X.npy", "--features X.npy applies when a graph is read, and .*parts is a partition folder"), ("labels", "y.npy", "--labels y.npy applies when a graph is read"),
-    ("format", "nosuch", "--format nosuch applies when a graph is read"), ("method", "random", "--method random: .*parts was made by block; omit it"),
+    ("features", "X.npy", "features X.npy applies when a graph is read, and .*parts is a partition folder"), ("labels", "y.npy", "labels y.npy applies when a graph is read"),
+    ("format", "nosuch", "format nosuch applies when a graph is read"), ("method", "random", "method random: .*parts was made by block; omit it"),
 ])  # fmt: skip
 def test_what_a_graph_is_read_with_does_not_go_with_parts(parts, tmp_path, as_graph, option, value, said):
     where = {} if as_graph else {"partition": str(parts)}
@@ -182,7 +182,7 @@ def test_hidden_folders_of_the_user_stay_and_those_of_killed_trainings_go(tmp_pa
 )
 def test_a_trace_does_not_take_the_name_of_a_result(tmp_path, trace):
     (tmp_path / "link").symlink_to("out")
-    with pytest.raises(UsageError, match="--trace .* is a name that --out .*out needs itself"):
+    with pytest.raises(UsageError, match="trace .* is a name that out .*out needs itself"):
         training("sbm:n=50", out=str(tmp_path / "out"), trace=str(tmp_path / trace))
     assert not (tmp_path / "out").exists()
 

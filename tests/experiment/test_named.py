@@ -70,10 +70,10 @@ def test_predictions_are_parquet_on_request_and_another_graph_has_the_classes_of
     parquet, comm = pytest.importorskip("pyarrow.parquet"), SelfCommunicator()
     source, out = named_graph(tmp_path), str(tmp_path / "run")
     run(source, TrainConfig(out=out, epochs=1, hidden=3), comm)
-    with pytest.raises(UsageError, match="--proba requires --out"):
+    with pytest.raises(UsageError, match="proba requires out"):
         predict(out, comm, proba=True)
-    for files, said in (({"out": "p.tsv"}, "--out p.tsv: expected a file .npy or .csv or .parquet"),
-                        ({"out": "p.csv", "embeddings": "e.csv"}, "--embeddings e.csv: expected a file .npy")):  # fmt: skip
+    for files, said in (({"out": "p.tsv"}, "out p.tsv: expected a file .npy or .csv or .parquet"),
+                        ({"out": "p.csv", "embeddings": "e.csv"}, "embeddings e.csv: expected a file .npy")):  # fmt: skip
         with pytest.raises(UsageError, match=said):
             predict(out, comm, **files)
     predict(out, comm, source="sbm:n=30,classes=2,features=4", out=str(tmp_path / "p.parquet"), proba=True)

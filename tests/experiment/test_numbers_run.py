@@ -88,9 +88,9 @@ def test_parts_have_the_scores_of_the_graph_on_any_ranks(graph, tmp_path):
     for out, ranks, source in (("p", 3, "parts"), ("q", 2, "g")):
         for found in run_threads(ranks, lambda comm: trained(tmp_path, out, comm, source)):
             assert found["scores"]["test"] == pytest.approx(whole["scores"]["test"], rel=1e-8)
-    with pytest.raises(SpgnnError, match="a run on numbers requires --evaluation together"):
+    with pytest.raises(SpgnnError, match="a run on numbers requires evaluation together"):
         predict(str(tmp_path / "p"), ALONE, evaluation="layerwise")
-    with pytest.raises(SpgnnError, match="numbers to predict, which --mode average does not train on"):
+    with pytest.raises(SpgnnError, match="numbers to predict, which mode average does not train on"):
         trained(tmp_path, "a", source="parts", mode="average")
 
 

@@ -84,11 +84,11 @@ def test_a_run_on_parts_is_predicted_on_them_with_fewer_ranks(tmp_path):
 def test_what_cannot_be_computed_layer_by_layer_is_refused_with_the_fix(trained, tmp_path):
     folder, parts = trained(model="mixhop")
     out, comm = str(tmp_path / "p.npy"), SelfCommunicator()
-    with pytest.raises(UsageError, match="MixHop, 2 times: use --evaluation together"):
+    with pytest.raises(UsageError, match="MixHop, 2 times: use evaluation together"):
         predict(folder, comm, parts, out, evaluation="layerwise")
-    with pytest.raises(UsageError, match="--embeddings requires --evaluation together"):
+    with pytest.raises(UsageError, match="embeddings requires evaluation together"):
         predict(folder, comm, parts, out, str(tmp_path / "e.npy"), evaluation="layerwise")
-    with pytest.raises(UsageError, match="GRAPH is no partition folder.*--hops 1"):
+    with pytest.raises(UsageError, match="GRAPH is no partition folder.*hops=1"):
         predict(folder, comm, "sbm:n=50", out, evaluation="layerwise")
     assert "evaluation" not in predict(folder, comm, parts, out, evaluation="auto", memory="1MB")
 
@@ -104,7 +104,7 @@ def test_auto_is_layer_by_layer_where_the_parts_together_need_more_than_a_rank_h
     assert choose_evaluation(model, parts, "layerwise", str(10 * now)) == "layerwise"
     assert choose_evaluation(model, parts, "together", "1") == "together"
     assert choose_evaluation(Stack(MLP(50, 3), APPNP(3, 4)), parts, "auto", "1") == "together"
-    with pytest.raises(ResourceError, match="--memory 1MB: layer by layer, a rank needs .* MB for its largest part"):
+    with pytest.raises(ResourceError, match="memory 1MB: layer by layer, a rank needs .* MB for its largest part"):
         choose_evaluation(model, parts, "auto", "1MB")
     needed = np.array([together_bytes(model, parts)]) + 10_000  # with what the process has
     comm.all_reduce(needed, "max")

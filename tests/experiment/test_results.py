@@ -73,7 +73,7 @@ def test_another_run_is_not_replaced_unless_that_is_asked_for(tmp_path):
     before = contents(tmp_path / "run")
     for options in ({}, {"epochs": 2}, {"seed": 3}):
         with pytest.raises(
-            UsageError, match=r"--out .*run: holds another run; .* --resume .*, or replace that run with --overwrite"
+            UsageError, match=r"out .*run: holds another run; .* resume .*, or replace that run with overwrite"
         ):
             trained(tmp_path / "run", overwrite=False, **options)
     assert contents(tmp_path / "run") == before
@@ -85,7 +85,7 @@ def test_another_run_is_not_replaced_unless_that_is_asked_for(tmp_path):
 
 
 def test_overwrite_needs_a_folder():
-    with pytest.raises(UsageError, match="--overwrite requires --out"):
+    with pytest.raises(UsageError, match="overwrite requires out"):
         run(SOURCE, TrainConfig(epochs=1, overwrite=True), SelfCommunicator())
 
 
@@ -158,7 +158,7 @@ def test_whoever_may_read_one_file_of_a_run_may_read_all(tmp_path):
 def test_checkpoints_that_cannot_be_removed_end_the_training(tmp_path):
     trained(tmp_path / "run")
     (tmp_path / "run" / "checkpoints").chmod(0o500)
-    with pytest.raises(ResourceError, match="--out"):
+    with pytest.raises(ResourceError, match="out"):
         trained(tmp_path / "run")
     (tmp_path / "run" / "checkpoints").chmod(0o700)
 
@@ -223,9 +223,9 @@ def test_a_module_with_an_attribute_called_widths_is_no_stack():
 def test_predictions_for_another_graph_do_not_replace_those_of_the_run(tmp_path):
     trained(tmp_path / "run")
     before, own = contents(tmp_path / "run"), str(tmp_path / "run" / "predictions.npy")
-    with pytest.raises(UsageError, match="--graph sbm:n=60,seed=2 requires --out: .*predictions.npy holds the predict"):
+    with pytest.raises(UsageError, match="graph sbm:n=60,seed=2 requires out: .*predictions.npy holds the predict"):
         predict(str(tmp_path / "run"), SelfCommunicator(), source="sbm:n=60,seed=2")
-    with pytest.raises(UsageError, match="--out .*predictions.npy: is a file of the run"):
+    with pytest.raises(UsageError, match="out .*predictions.npy: is a file of the run"):
         predict(str(tmp_path / "run"), SelfCommunicator(), source="sbm:n=60,seed=2", out=own)
     with pytest.raises(UsageError, match="is a file of the run"):
         predict(str(tmp_path / "run"), SelfCommunicator(), out=str(tmp_path / "run" / "checkpoints" / "p.npy"))
@@ -239,7 +239,7 @@ def test_predictions_for_another_graph_do_not_replace_those_of_the_run(tmp_path)
 def test_predictions_are_not_written_where_the_embeddings_cannot_be(tmp_path):
     trained(tmp_path / "run")
     before = (tmp_path / "run" / "predictions.npy").stat().st_mtime_ns
-    with pytest.raises(ResourceError, match="--embeddings .*nowhere/e.npy: no such folder"):
+    with pytest.raises(ResourceError, match="embeddings .*nowhere/e.npy: no such folder"):
         predict(str(tmp_path / "run"), SelfCommunicator(), embeddings=str(tmp_path / "nowhere" / "e.npy"))
     assert (tmp_path / "run" / "predictions.npy").stat().st_mtime_ns == before
 

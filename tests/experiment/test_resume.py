@@ -170,7 +170,7 @@ def test_options_in_the_config_that_are_not_those_of_the_checkpoint_are_refused(
     run(SOURCE, options_of(tmp_path / "run", epochs=2), SelfCommunicator())
     config = tmp_path / "run" / "config.toml"
     config.write_text(config.read_text().replace("lr = 0.05", "lr = 0.5"))
-    with pytest.raises(UsageError, match=r"epoch-000002: a run cannot be continued with --lr 0.5 \(was 0.05\)"):
+    with pytest.raises(UsageError, match=r"epoch-000002: a run cannot be continued with lr=0.5 \(was 0.05\)"):
         resume(tmp_path / "run", SelfCommunicator())
 
 

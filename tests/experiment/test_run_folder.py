@@ -133,7 +133,7 @@ def test_checkpoints_are_in_the_order_of_their_epochs(tmp_path):
 @pytest.mark.slow
 def test_fewer_epochs_than_a_run_has_are_refused(whole, tmp_path):
     shutil.copytree(whole, tmp_path / "run")
-    with pytest.raises(UsageError, match="--epochs 2 is less than the 3 that .*run has; give that or more"):
+    with pytest.raises(UsageError, match="epochs=2 is less than the 3 that .*run has; give that or more"):
         resume(tmp_path / "run", SelfCommunicator(), epochs=2)
     assert names(tmp_path / "run") == names(whole)
 
@@ -143,10 +143,10 @@ def test_a_run_without_checkpoints_is_not_started_again_by_resume(whole, tmp_pat
     shutil.copytree(whole, tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     (tmp_path / "run" / "checkpoints" / "epoch-copy").mkdir(parents=True)
-    with pytest.raises(CheckpointError, match="--resume .*run: has no checkpoint; train again with --out"):
+    with pytest.raises(CheckpointError, match="resume .*run: has no checkpoint; train again with out"):
         resume(tmp_path / "run", SelfCommunicator())
     monkeypatch.setattr(sys.modules["spgnn.config.continued"], "has_checkpoint", lambda folder: True)  # since then gone
-    with pytest.raises(CheckpointError, match="--resume .*run: has no checkpoint"):
+    with pytest.raises(CheckpointError, match="resume .*run: has no checkpoint"):
         resume(tmp_path / "run", SelfCommunicator())
     assert (tmp_path / "run" / "summary.json").is_file()
 
@@ -187,7 +187,7 @@ def test_files_that_a_killed_training_was_writing_are_removed(whole, tmp_path):
 
 def test_inputs_are_no_outputs(tmp_path):
     for name in ("predictions.npy", "checkpoints"):
-        with pytest.raises(UsageError, match=f"--features .*{name}: is a file that --out .* replaces"):
+        with pytest.raises(UsageError, match=f"features .*{name}: is a file that out .* replaces"):
             (tmp_path / "run").mkdir(exist_ok=True)
             (tmp_path / "run" / name).mkdir()
             training(tmp_path / "run", features=str(tmp_path / "run" / name), overwrite=True)
@@ -198,7 +198,7 @@ def test_outputs_overwrite_no_files_of_the_graph(tmp_path):
     save_graph(load_graph(SOURCE), tmp_path / "g")
     graph, labels = str(tmp_path / "g"), tmp_path / "g" / "labels.npy"
     before, own = labels.read_bytes(), SelfCommunicator()
-    with pytest.raises(UsageError, match="--trace .*labels.npy: is in .*g, which is an input; choose another place"):
+    with pytest.raises(UsageError, match="trace .*labels.npy: is in .*g, which is an input; choose another place"):
         run(graph, TrainConfig(epochs=1, trace=str(labels)), own)
     run(graph, TrainConfig(epochs=1, hidden=3, out=str(tmp_path / "run")), own)
     for option, given in (
@@ -206,7 +206,7 @@ def test_outputs_overwrite_no_files_of_the_graph(tmp_path):
         ("embeddings", {}),
         ("embeddings", {"source": graph, "out": str(tmp_path / "p.npy")}),
     ):
-        with pytest.raises(UsageError, match=f"--{option} .*labels.npy: is in .*g, which is an input"):
+        with pytest.raises(UsageError, match=f"{option} .*labels.npy: is in .*g, which is an input"):
             predict(str(tmp_path / "run"), own, **given | {option: str(labels)})
     assert labels.read_bytes() == before and not (tmp_path / "p.npy").exists()
 

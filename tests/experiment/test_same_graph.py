@@ -103,9 +103,7 @@ def test_a_graph_that_changed_is_refused_on_any_ranks(tmp_path, monkeypatch, kin
     write(tmp_path, change(graph()))
     for how in ways:
         for ranks in (1, 3):
-            with pytest.raises(
-                CheckpointError, match=f"was made on another graph {message}.*; predict this one by --gr"
-            ):
+            with pytest.raises(CheckpointError, match=f"was made on another graph {message}.*; predict this one by gr"):
                 run_threads(ranks, lambda comm: predict("run", comm, evaluation=how))
     if what != "width" and kind != "averaged":  # a model of other widths is refused before; averaging has its own parts
         with pytest.raises(

@@ -44,19 +44,17 @@ def test_an_option_that_is_missing_in_a_stored_model_has_its_default(plain):
 def test_an_option_of_another_family_is_refused(plain):
     operator_of(TrainConfig(model="plain", hidden=5))
     operator_of(TrainConfig(dropout=0.5))
-    with pytest.raises(
-        UsageError, match="--heads is an option of --model gat and transformer; omit it with --model plain"
-    ):
+    with pytest.raises(UsageError, match="heads is an option of model gat and transformer; omit it with model plain"):
         operator_of(TrainConfig(model="plain", heads=4))
 
 
 @pytest.mark.parametrize("options, message", [
-    (dict(model="gat", hidden=20), "--heads 8 does not divide --hidden 20; the next smaller that does is 5"),
-    (dict(model="sage", aggregator="gcn", combine="cat"), "--aggregator gcn has no product .* use --combine add"),
-    (dict(model="gcn", layers=1, jump="cat"), "--jump cat requires --layers 2 or more, or --classifier"),
-    (dict(model="mixhop", hidden=2), "--hidden 2 has no column for each of the 3 powers; raise --hidden"),
-    (dict(model="sgc", hidden=32), "--hidden is no option of this family; omit it with --model sgc"),
-    (dict(model="gcn", teleport=0.2), "--teleport is an option of --model appnp and gcnii; omit it with --model gcn"),
+    (dict(model="gat", hidden=20), "heads=8 does not divide hidden=20; the next smaller that does is 5"),
+    (dict(model="sage", aggregator="gcn", combine="cat"), "aggregator gcn has no product .* use combine add"),
+    (dict(model="gcn", layers=1, jump="cat"), "jump cat requires layers=2 or more, or classifier"),
+    (dict(model="mixhop", hidden=2), "hidden=2 has no column for each of the 3 powers; raise hidden"),
+    (dict(model="sgc", hidden=32), "hidden is no option of this family; omit it with model sgc"),
+    (dict(model="gcn", teleport=0.2), "teleport is an option of model appnp and gcnii; omit it with model gcn"),
 ])  # fmt: skip
 def test_options_that_do_not_fit_the_family_or_each_other_are_refused(options, message):
     with pytest.raises(UsageError, match=message):
@@ -95,9 +93,7 @@ def test_an_operator_that_no_layer_of_the_model_uses_is_refused(plain):
     def means(f_in, n_classes, options):
         return Stack(Mean(f_in, n_classes))
 
-    with pytest.raises(
-        UsageError, match="--operator none has no effect on --model means, whose layers multiply with row"
-    ):
+    with pytest.raises(UsageError, match="operator none has no effect on model means, whose layers multiply with row"):
         operator_of(TrainConfig(model="means", operator="none"))
 
 
@@ -154,10 +150,10 @@ def test_every_option_of_a_family_changes_the_model_that_it_builds(name):
 
 
 @pytest.mark.parametrize(
-    "options, given", [(dict(sampler="walk"), "--sampler walk"), (dict(mode="average"), "--mode average")]
+    "options, given", [(dict(sampler="walk"), "sampler walk"), (dict(mode="average"), "mode average")]
 )
 def test_a_family_on_edges_trains_on_all_nodes(options, given):
     with pytest.raises(
-        UsageError, match=f"--model gine reads attributes of edges, which {given} does not keep; omit {given}"
+        UsageError, match=f"model gine reads attributes of edges, which {given} does not keep; omit {given}"
     ):
         run("sbm:n=60,seed=1", TrainConfig(model="gine", **options), SelfCommunicator())

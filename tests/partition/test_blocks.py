@@ -207,5 +207,5 @@ def test_a_graph_whose_edges_nobody_chose_is_cut_measured_and_saved_with_its_rev
         assert measure(graph, part, widths=(4, 4)).nnz == 22
         assert sum(row_block(graph, part, rank).A_nN.nnz for rank in range(3)) == 22
     assert sum(PartitionFolder(tmp_path / "parts").block(rank).A_nN.nnz for rank in range(3)) == 22
-    with pytest.raises(PartitionError, match="directed edges has .*or with other --edges"):
+    with pytest.raises(PartitionError, match="directed edges has .*or with other edges"):
         part.check_graph(stored.with_edges("directed"))

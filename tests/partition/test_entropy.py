@@ -110,7 +110,7 @@ def test_features_are_read_and_never_written():
 
 @pytest.mark.parametrize("k", [1, 2, 99])
 def test_a_graph_without_features_is_refused(k):
-    with pytest.raises(GraphError, match="has no features.*--features FILE, or use --method metis"):
+    with pytest.raises(GraphError, match="has no features.*features=FILE, or use method metis"):
         part_graph(graph_from_coo([0, 1, 2], [1, 2, 3], 4), k, "entropy")
 
 

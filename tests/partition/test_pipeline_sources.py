@@ -122,7 +122,7 @@ def test_memory_that_cannot_do_is_told_before_any_is_taken(tmp_path, monkeypatch
     monkeypatch.setattr("spgnn.partition.folder.pipeline.rows.read_edges", lambda *_, **__: pytest.fail("a stage"))
     with pytest.raises(ResourceError, match="1,000,000,000 nodes need 34 bytes each"):
         part_to_folder(EDGES, 2, tmp_path / "parts", memory="16GB", n_nodes=10**9)
-    with pytest.raises(UsageError, match=r"n_nodes \(--nodes\) = 2147483648; expected an integer from 0 to 2147483647"):
+    with pytest.raises(UsageError, match=r"n_nodes = 2147483648; expected an integer from 0 to 2147483647"):
         part_to_folder(EDGES, 2, tmp_path / "parts", memory=MEMORY, n_nodes=2**31)
 
 
@@ -140,7 +140,7 @@ def test_ids_beyond_the_rows_of_a_table_are_its_fault(tmp_path):
     np.save(tmp_path / "X.npy", np.zeros((7, 2)))
     with pytest.raises(InputError, match=r"6 -> 7; expected ids from 0 to 6, from .*X.npy"):
         part_to_folder(EDGES, 2, tmp_path / "parts", memory=MEMORY, features=tmp_path / "X.npy")
-    with pytest.raises(InputError, match=r"expected ids from 0 to 6, from n_nodes \(--nodes\) = 7"):
+    with pytest.raises(InputError, match=r"expected ids from 0 to 6, from n_nodes = 7"):
         part_to_folder(EDGES, 2, tmp_path / "parts", memory=MEMORY, n_nodes=7)
 
 

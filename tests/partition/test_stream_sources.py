@@ -161,14 +161,14 @@ def test_what_is_no_stream_of_edges_is_refused(source, error):
 @pytest.mark.parametrize("edges, error", [
     ([[0, 1], [3, -2]], "edge 1 of the stream is 3 -> -2"),
     ([[0, 1], [2**40, 2]],
-     f"edge 1 of the stream is {2**40} -> 2.*use relabel \\(--relabel\\) for ids with large gaps"),
-    ([[0, 1], [2**62, 2]], r"use relabel \(--relabel\)"),
-    ([[0, 1], [2**31 - 1, 2]], r"use relabel \(--relabel\)"),
+     f"edge 1 of the stream is {2**40} -> 2.*use relabel for ids with large gaps"),
+    ([[0, 1], [2**62, 2]], r"use relabel"),
+    ([[0, 1], [2**31 - 1, 2]], r"use relabel"),
 ])  # fmt: skip
 def test_a_bad_id_is_named(method, edges, error):
     with pytest.raises(InputError, match=error):
         part_stream(np.array(edges), 1, method)
-    with pytest.raises(InputError, match=r"use relabel \(--relabel\)"):
+    with pytest.raises(InputError, match="use relabel"):
         part_stream([(0, 1), (0, 2**33)], 1, method)
     with pytest.raises(InputError, match="edge 0 of the stream is 0 -> 5; expected ids from 0 to 4"):
         part_stream([(0, 5)], 1, method, n_nodes=5)
@@ -195,7 +195,7 @@ def test_nothing_but_isolated_nodes_is_partitioned(method, source):
 @pytest.mark.parametrize("options, error", [
     ({"k": 0}, "k = 0"), ({"k": -3}, "k = -3"), ({"k": 2.5}, "k = 2.5"), ({"k": 10**6}, "k = 1000000"), ({"balance": 0.5}, "balance"),
     ({"balance": float("nan")}, "balance"), ({"seed": -1}, "seed"), ({"hops": -1}, "hops"), ({"hops": 10**30}, "hops = 10+; expected an integer from 0 to 127"), ({"method": "sprnig"}, "did you mean 'spring'"),
-    ({"thresold": 1}, "did you mean 'threshold'"), ({"threshold": 0}, "threshold"), ({"n_nodes": -1}, r"n_nodes \(--nodes\) = -1"), ({"format": "xml"}, "xml"),
+    ({"thresold": 1}, "did you mean 'threshold'"), ({"threshold": 0}, "threshold"), ({"n_nodes": -1}, r"n_nodes = -1"), ({"format": "xml"}, "xml"),
     ({"method": "spring+", "rounds": -1}, "rounds"), ({"method": "2psl", "capacity": 0.5}, "capacity"), ({"method": "hdrf", "weight": -1}, "weight"),
     ({"degrees": "guessed"}, "degrees"), ({"relabel": True, "n_nodes": 50}, "omit n_nodes"),
 ])  # fmt: skip

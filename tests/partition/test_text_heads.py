@@ -141,7 +141,7 @@ def test_one_title_is_dropped_and_a_second_is_a_bad_line(tmp_path):
         (b"# made today\nUnnamed: 0,a,b\n0,5,7\n", "e.csv:2: the first column has no name"),
         (b"src,dst,weight\n5,7,\n6,7,2\n", "e.csv:1: names a third column, 'weight', which the first edge lacks; fill it"),
         (b"src dst\n5 7 1\n", "e.csv:1: names 'src', 'dst', and the first edge has 3 columns; name each"),
-        (b"# c\n5 7 1 4\n", "e.csv:2: 4 columns; expected 2 or 3: source, target and perhaps a weight; name them with --source 1"),
+        (b"# c\n5 7 1 4\n", "e.csv:2: 4 columns; expected 2 or 3: source, target and perhaps a weight; name them with source=1"),
         (b"5\n", "e.csv:1: 1 columns; expected source and target"),
     ],
 )  # fmt: skip

@@ -103,7 +103,7 @@ def test_a_kernel_is_compiled_once_and_launched_on_torchs_stream_of_its_device(c
 def test_a_source_that_does_not_compile_is_one_line_with_the_way_out(cupy, name, why):
     with pytest.raises(
         ResourceError,
-        match=f"dense.cu: {name}<int> does not compile: {why}; see docs/performance.md, or use --device cpu",
+        match=f"dense.cu: {name}<int> does not compile: {why}; see docs/performance.md, or use device cpu",
     ):
         CupyLauncher(torch.device("cuda", 0)).launch("dense", f"{name}<int>", (1, 1), (1, 1), ())
 

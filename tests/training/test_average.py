@@ -355,13 +355,13 @@ def test_options_that_do_not_fit_are_refused_by_name():
     dgraph = distribute(graph, comm)
     for options in ({"interval": 2}, {"sync": "gradients"}, {"correct": "drift"}):
         name = next(iter(options))
-        with pytest.raises(UsageError, match=f"--{name} requires --mode average"):
+        with pytest.raises(UsageError, match=f"{name} requires mode average"):
             spgnn.train(model_of(), dgraph, **options)
     refused = {
-        "--interval 2 has no effect with --sync gradients": {"sync": "gradients", "interval": 2},
-        "--correct drift has no effect with --sync gradients": {"sync": "gradients", "correct": "drift"},
-        "--correct drift passes over the whole graph": {"correct": "drift", "evaluation": "layerwise"},
-        "omit --sampler walk": {"sampler": "walk", "sync": "gradients"},
+        "interval=2 has no effect with sync gradients": {"sync": "gradients", "interval": 2},
+        "correct drift has no effect with sync gradients": {"sync": "gradients", "correct": "drift"},
+        "correct drift passes over the whole graph": {"correct": "drift", "evaluation": "layerwise"},
+        "omit sampler walk": {"sampler": "walk", "sync": "gradients"},
         "memory = 'much'": {"memory": "much"},
         "split = 'random', but Parts chose 'auto'": {"split": "random"},
         "does not read 'hops'; give it to distribute, Parts": {"hops": 2},

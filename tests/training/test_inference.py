@@ -198,7 +198,7 @@ REFUSED = {
 @pytest.mark.parametrize("message", REFUSED)
 def test_models_that_need_other_rows_are_refused_with_the_other_way(message):
     graph, owner_N = small()
-    with pytest.raises(UsageError, match=f"{message}.*use --evaluation together") as caught:
+    with pytest.raises(UsageError, match=f"{message}.*use evaluation together") as caught:
         Layerwise(REFUSED[message](), of_graph(graph, owner_N, SelfCommunicator()))
     assert caught.value.exit_code == 2
 
@@ -280,7 +280,7 @@ def test_a_full_disk_is_an_error_of_all_ranks_and_nothing_is_left(tmp_path, smal
     def body(comm):
         parts = of_graph(graph, (np.arange(80) >= 60).astype(int), comm)  # only part 0 is too large
         with pytest.raises(
-            ResourceError if comm.rank == 0 else RankError, match="rank 0: --scratch .* cannot be written"
+            ResourceError if comm.rank == 0 else RankError, match="rank 0: scratch .* cannot be written"
         ) as e:
             Layerwise(drawn(MODELS["gcn"]), parts, tmp_path).run(lambda *_: None)
         return e.value.exit_code
@@ -300,7 +300,7 @@ def test_a_scratch_that_a_rank_does_not_see_is_named(tmp_path, monkeypatch):
 
     def body(comm):
         with pytest.raises(
-            (ResourceError, RankError), match="rank 1: --scratch .* is not seen; give a folder that all hosts share"
+            (ResourceError, RankError), match="rank 1: scratch .* is not seen; give a folder that all hosts share"
         ) as e:
             Scratch(tmp_path, comm).__enter__()
         return e.value.exit_code
@@ -311,7 +311,7 @@ def test_a_scratch_that_a_rank_does_not_see_is_named(tmp_path, monkeypatch):
 @pytest.mark.parametrize("home", ["file/scratch", "/proc/scratch"])
 def test_a_scratch_that_cannot_be_made_is_an_error(home, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ResourceError, match="--scratch .*: cannot be written"):
+    with pytest.raises(ResourceError, match="scratch .*: cannot be written"):
         with Scratch(tmp_path / home, SelfCommunicator()):
             pass
 

@@ -59,7 +59,7 @@ def test_an_output_that_is_not_finite_is_named_with_module_rank_and_original_nod
     said, owner, _ = failure(comm, "output", **OPTIONS[name])
     at = f", rank {owner}" if comm.size > 1 else ""
     assert said.startswith("epoch 1: the ")
-    assert f": the output of layers.1 (Hurt) is nan at node 7{at}. Lower --lr" in said
+    assert f": the output of layers.1 (Hurt) is nan at node 7{at}. Lower lr" in said
 
 
 @parallel([1, 2, 3], mpi=[])
@@ -76,7 +76,7 @@ def test_a_gradient_that_is_not_finite_is_named_before_the_weights_move(comm):
     source = "the gradient of the output of layers.1 (Hurt) is nan at node 7" + (
         f", rank {owner}" if comm.size > 1 else ""
     )
-    assert said.startswith(f"epoch 1: the gradient is not finite: {source}. Lower --lr (now 0.5)")
+    assert said.startswith(f"epoch 1: the gradient is not finite: {source}. Lower lr (now 0.5)")
     assert all(torch.isfinite(value).all() for value in model.state_dict().values())
 
 

@@ -171,11 +171,11 @@ def test_a_constant_column_and_a_custom_model_are_trained():
 
 def test_what_numbers_do_not_have_is_refused():
     graph = numbers_graph(2)
-    with pytest.raises(UsageError, match="--metric accuracy: the labels are numbers; expected one of r2, mae"):
+    with pytest.raises(UsageError, match="metric accuracy: the labels are numbers; expected one of r2, mae"):
         trained(SelfCommunicator(), graph, metric="accuracy")
-    with pytest.raises(UsageError, match="--metric r2: the labels are classes; expected one of accuracy"):
+    with pytest.raises(UsageError, match="metric r2: the labels are classes; expected one of accuracy"):
         spgnn.train(Stack(GCN(6, 3)), distribute(random_graph()), metric="r2")
-    with pytest.raises(UsageError, match="--loss mse is for numbers, and the labels of graph are classes"):
+    with pytest.raises(UsageError, match="loss mse is for numbers, and the labels of graph are classes"):
         spgnn.train(Stack(GCN(6, 3)), distribute(random_graph()), loss="mse")
     with pytest.raises(
         ShapeError, match="the model returns 3 columns, the targets have 2; the last layer must have f_out"
@@ -184,7 +184,7 @@ def test_what_numbers_do_not_have_is_refused():
     with pytest.raises(UsageError, match="class_weights are for one label of each node"):
         trained(SelfCommunicator(), graph, class_weights="balanced")
     parts = Parts.of_graph(graph, np.arange(graph.n_nodes) % 2, SelfCommunicator())
-    with pytest.raises(UsageError, match="numbers to predict, which --mode average does not train on"):
+    with pytest.raises(UsageError, match="numbers to predict, which mode average does not train on"):
         spgnn.train(Stack(GCN(6, 2)), parts)
 
 

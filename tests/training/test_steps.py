@@ -64,5 +64,5 @@ def test_an_epoch_whose_loss_is_not_finite_is_named_by_the_trainer_whatever_step
         def update(self, first, last):
             raise NumericalError(f"part 3: the loss is {float('nan')}")
 
-    with pytest.raises(NumericalError, match=r"^epoch 1: part 3: the loss is nan\. Lower --lr \(now 0.05\)"):
+    with pytest.raises(NumericalError, match=r"^epoch 1: part 3: the loss is nan\. Lower lr \(now 0.05\)"):
         made(SelfCommunicator(), lambda *args: Fails(FullStep(*args))).fit()

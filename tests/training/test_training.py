@@ -71,7 +71,7 @@ def test_splits_given_numbered_random_and_auto(tmp_path):
     with pytest.raises(UsageError, match="splits 0 to 1"):
         Trainer(model(), distribute(many, SelfCommunicator()), TrainConfig(split="2"))
     bare = with_fields(graph, split=None)
-    with pytest.raises(GraphError, match="--split random"):
+    with pytest.raises(GraphError, match="split random"):
         Trainer(model(), distribute(bare, SelfCommunicator()), TrainConfig(split="given"))
 
 
@@ -117,7 +117,7 @@ def test_parts_of_another_graph_or_other_edges_are_refused(tmp_path):
     save_partition(part_graph(learnable(), 1, method="block"), tmp_path / "parts", learnable())
     with pytest.raises(PartitionError, match="not 'wordnet'"):
         run("wordnet", TrainConfig(partition=str(tmp_path / "parts")), SelfCommunicator())
-    with pytest.raises(UsageError, match="--edges both; got --edges directed"):
+    with pytest.raises(UsageError, match="edges both; got edges directed"):
         run("mine", TrainConfig(partition=str(tmp_path / "parts"), edges="directed"), SelfCommunicator())
     assert run("mine", TrainConfig(partition=str(tmp_path / "parts"), epochs=1), SelfCommunicator())["graph"] == "graph"
 
@@ -150,7 +150,7 @@ def test_a_run_on_features_of_its_own_file_predicts_another_graph_with_its_own(t
         str(tmp_path / "out"), SelfCommunicator(), source=str(tmp_path / "graph"), out=str(tmp_path / "p.npy")
     )
     assert with_file["test"] != without["test"]
-    with pytest.raises(UsageError, match="--embeddings: a model of one layer has none"):
+    with pytest.raises(UsageError, match="embeddings: a model of one layer has none"):
         predict(str(tmp_path / "out"), SelfCommunicator(), embeddings=str(tmp_path / "e.npy"))
 
 
@@ -159,7 +159,7 @@ def test_weights_that_become_infinite_in_an_epoch_are_no_result_and_name_it_once
     dgraph, options = distribute(learnable(), SelfCommunicator()), {"lr": 1e6, "optimizer": "sgd", "weight_decay": 1e30}
     source = r"the output of layers\.1 \(GCN\) is -?(nan|inf) at node \d+"
     with pytest.raises(
-        NumericalError, match=rf"^epoch 1: the logits are not finite: {source}\. Lower --lr \(.*\) or [^.]*$"
+        NumericalError, match=rf"^epoch 1: the logits are not finite: {source}\. Lower lr \(.*\) or [^.]*$"
     ):
         train(model(), dgraph, epochs=epochs, **options)
 

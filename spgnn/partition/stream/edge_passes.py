@@ -21,7 +21,7 @@ Progress = Callable[[str, int, int], None] | None  # called with (pass, edges do
 def check_relabel(n_nodes: int | None) -> None:
     """Raise UsageError if N is given for ids that are relabelled."""
     if n_nodes is not None:
-        raise UsageError("relabel (--relabel) numbers the nodes of the stream; omit n_nodes (--nodes)")
+        raise UsageError("--relabel numbers the nodes of the stream; omit --nodes")
 
 
 class StreamPasses:
@@ -116,7 +116,7 @@ class StreamPasses:
         if self.stream.n_nodes is None and self.ids_N is None and n_nodes > self.most_nodes:
             raise InputError(
                 f"{self.stream.name}: node id {n_nodes - 1} makes {n_nodes} nodes for {self.n_edges} edges, most of them "
-                f"isolated; use relabel (--relabel), or give n_nodes (--nodes)"
+                f"isolated; use --relabel, or give --nodes"
             )
         self.n_nodes = n_nodes
 
@@ -142,9 +142,9 @@ class StreamPasses:
     def _explain(self, what: str, error: ValueError) -> None:
         if self._first is not None:
             raise PartitionError(f"{self.stream.name}: the stream changed between passes ({what!r}): {error}") from None
-        hint = "; use relabel (--relabel) for ids with large gaps"
+        hint = "; use --relabel for ids with large gaps"
         if " -> -" in str(error) or " is -" in str(error):
             hint = ""
         elif self.stream.n_nodes is not None:
-            hint = f", from {self.stream.nodes_from or f'n_nodes (--nodes) = {self.stream.n_nodes}'}"
+            hint = f", from {self.stream.nodes_from or f'--nodes = {self.stream.n_nodes}'}"
         raise InputError(f"{self.stream.name}: {error}{hint}") from None

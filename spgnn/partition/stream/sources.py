@@ -67,7 +67,7 @@ def edge_stream(source, n_nodes: int | None = None, format: str | None = None, n
     if format is not None and format not in FORMATS:
         raise UsageError(f"stream format {format!r} is not known{nearest(format, FORMATS)}")
     if n_nodes is not None and (not is_integer(n_nodes) or not 0 <= n_nodes <= MOST_NODES):
-        raise UsageError(f"n_nodes (--nodes) = {n_nodes!r}; expected an integer from 0 to {MOST_NODES}")
+        raise UsageError(f"--nodes = {n_nodes!r}; expected an integer from 0 to {MOST_NODES}")
     stream = _stream_of(source, format)
     if n_nodes is None:
         return stream

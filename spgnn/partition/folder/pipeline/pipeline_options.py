@@ -112,7 +112,7 @@ class PipelineOptions:
             if self.n_nodes is None:
                 check_rows(table, first.rows, f"{first.where} has as many")
             else:
-                check_rows(table, self.n_nodes, "n_nodes (--nodes) is given")
+                check_rows(table, self.n_nodes, "--nodes is given")
         return tables
 
     @cached_property

@@ -61,6 +61,10 @@ NAMES = {
     "preset": tuple(PRESETS), "help": ("all",),
 }  # fmt: skip
 FILES = {"file": {"FILE", "GRAPH", "SRC"}, "dir": {"DIR", "RUN", "DST"}}
+# How several are given at once.
+TABLES = "FILE:COLUMN,COLUMN takes columns of one table; join several by their ids first, in pandas A.merge(B, on=ID)"
+TWICE = dict.fromkeys(("features", "labels", "split"), TABLES)
+TWICE |= dict.fromkeys(("one_hot", "edge_features", "antisymmetric"), "separate columns by commas: A,B")
 FLAGS_WIDTH = 24  # columns of the flags; help text has the rest of 80
 
 
@@ -79,6 +83,16 @@ class Sections(click.Command):
             settings |= {"is_flag": False, "shell_complete": complete}
         flags = ["-h", "--help"]
         self.params.append(click.Option(flags, callback=_show_help, expose_value=False, is_eager=True, **settings))
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line; an option that is given twice is refused, where click would take the last one."""
+        if not ctx.resilient_parsing:
+            _, _, given = self.make_parser(ctx).parse_args(list(args))
+            for param in dict.fromkeys(given):
+                if given.count(param) > 1 and isinstance(param, click.Option) and not _is_switch(param):
+                    flags, way = max(param.opts, key=len), TWICE.get(str(param.name), "give it once")
+                    raise UsageError(f"{flags} is given {given.count(param)} times; {way}")
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         params = {p.name: p for p in self.get_params(ctx) if isinstance(p, click.Option)}
@@ -276,6 +290,11 @@ def _option(f: Field, hint: Any) -> Callable:
     if kind is str:
         more["shell_complete"] = complete
     return click.option(*flags, f.name, type=kind, metavar=metavar, default=f.default, help=f.metadata["help"], **more)
+
+
+def _is_switch(option: click.Option) -> bool:
+    """Whether an option is on where it is given, however often: --json."""
+    return option.is_flag and not option.secondary_opts
 
 
 def _help_row(option: click.Option) -> tuple[str, str]:

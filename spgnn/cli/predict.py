@@ -7,7 +7,7 @@ from typing import get_args
 import click
 
 from ..config.names import Evaluation
-from .console import fields_table, write, write_json
+from .console import fields_table, write, write_error, write_json
 from .failure import explaining
 from .options import Sections, complete, output_options
 
@@ -76,7 +76,7 @@ def predict(run: str, as_json: bool, **options: str | bool) -> None:
     paths = {name: options.pop(name) or None for name in ("out", "embeddings")}
     source = options.pop("graph") or None
     with StopSignals(when="before the predictions were written"), world() as comm, explaining():
-        report = predict_run(run, comm, source=source, **paths, **options)
+        report = predict_run(run, comm, source=source, show=write_error, **paths, **options)
         if comm.rank == 0 and as_json:
             write_json(report)
         elif comm.rank == 0:

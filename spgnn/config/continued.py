@@ -98,7 +98,7 @@ def ended_summary(source: str, config: TrainConfig) -> dict[str, Any] | None:
         check_unchanged(manifest["options"], config, str(checkpoints / newest))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):  # damaged: the run is continued, or refused
         return None
-    return {name: value for name, value in summary.items() if name not in ("per_class", "classes")}
+    return {name: value for name, value in summary.items() if name not in ("per_class", "classes", "names")}
 
 
 def _read_json(path: Path) -> Any:

@@ -73,6 +73,7 @@ def numbers_of(column: ChunkedArray, where: str) -> np.ndarray:
 def texts_of(column: ChunkedArray) -> np.ndarray:
     """Return a column as text, "" where a value is missing."""
     words = [value.decode("utf-8", "replace") if isinstance(value, bytes) else value for value in column.to_pylist()]
+    words = [int(value) if isinstance(value, float) and value.is_integer() else value for value in words]  # 1.0 is 1
     return np.array(["" if value is None else str(value) for value in words], object)
 
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,7 +19,7 @@ from ..config import Distribution
 from ..dist import Communicator
 from ..dist.consistency import check_same
 from ..errors import InputError, together
-from ..graph import WITH_LOOPS, axis_sums, lacks_loop, task_of, with_self_loops
+from ..graph import WITH_LOOPS, ColumnNames, axis_sums, lacks_loop, task_of, with_self_loops
 from ..graph.edge_attr import numbered
 from ..machine import give_back_memory
 from ..partition import RowBlock
@@ -62,7 +63,7 @@ class GraphRows:
     node_n      (n,) int64, original ids.
     A           (n, N) CSR, columns are original ids; on one rank (n, n), columns in the order of node_n.
     X_nF, y_n, split_n  as in RowBlock, or None.
-    n_nodes     N; about: name, method and, of a whole graph, fingerprint of the DistGraph.
+    n_nodes     N; about: name, method and, of a whole graph, fingerprint and names of the DistGraph.
     owner_of    original ids -> the block rows that own them; on one rank it is not called.
     edges       attributes of the nonzeros; NoEdgeTable: why they are not here; None: the graph has none.
     known       of a part; None: the rows are complete, and own.
@@ -74,13 +75,13 @@ class GraphRows:
     y_n: np.ndarray | None
     split_n: np.ndarray | None
     n_nodes: int
-    about: dict[str, str]
+    about: dict[str, Any]
     owner_of: Callable[[np.ndarray], np.ndarray] = np.zeros_like
     edges: EdgeRows | NoEdgeTable | None = None
     known: Known | None = None
 
     @classmethod
-    def of_block(cls, block: RowBlock, about: dict[str, str], owner_of: Callable) -> GraphRows:
+    def of_block(cls, block: RowBlock, about: dict[str, Any], owner_of: Callable) -> GraphRows:
         """Return the rows of a block."""
         arrays = (block.own_n, block.A_nN, block.X_nF, block.y_n, block.split_n)
         return cls(*arrays, block.n_nodes, about, owner_of, block.edges)
@@ -121,7 +122,7 @@ def assembled(rows: GraphRows, layout: Layout, how: Distribution) -> DistGraph:
         comm=comm, A=A, X=X, y_n=y, split_n=rows.split_n, n_nodes=rows.n_nodes, n_classes=int(n_classes[0]),
         task=task, scheme=layout.scheme, nnz=int(nnz[0]), replication=how.replication,
         feature_norm=how.feature_norm, name=rows.about["name"], method=rows.about["method"],
-        fingerprint=rows.about.get("fingerprint", ""),
+        fingerprint=rows.about.get("fingerprint", ""), names=ColumnNames.read(rows.about.get("names", {})),
     )  # fmt: skip
 
 

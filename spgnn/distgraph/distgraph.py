@@ -13,7 +13,7 @@ import torch
 from ..config.names import Norm, Task
 from ..dist import Communicator
 from ..errors import ShapeError, UsageError, agree
-from ..graph import labelled
+from ..graph import ColumnNames, labelled
 from ..graph.edge_attr import places_listed
 from ..graph.loaded import NOUNS
 from ..machine import give_back_memory
@@ -46,9 +46,9 @@ class DistGraph:
     replication: int = 1  # c of 1.5D: ranks that hold the same rows
     feature_norm: str = "none"  # with which X was made of the features of the graph
     ids: np.ndarray | None = None  # what the user calls all nodes, (N,), on ranks that hold the graph or its folder
-    classes: tuple[str, ...] | None = None  # names of the classes, where ids are
     task: Task = "classes"  # what y_n has
     fingerprint: str = ""  # of the whole graph, see spgnn.graph.fingerprint; "" of a part
+    names: ColumnNames = ColumnNames()  # of columns
 
     def __repr__(self) -> str:
         facts = f"{self.n_features:,} features -> {self.n_classes} {NOUNS[self.task]}"
@@ -69,6 +69,11 @@ class DistGraph:
     def n_edge_features(self) -> int:
         """Attributes of an edge, 0 without them."""
         return edge_features_of(self.A) or 0
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """Names of the classes, or of the columns of several labels or of numbers; None: their numbers."""
+        return self.names.classes
 
     @property
     def n_features(self) -> int:

@@ -23,7 +23,7 @@ from ..dist.consistency import check_same, digest, versions
 from ..dist.job.protect import find_launcher
 from ..dist.launch import find_hosts, share_of_threads
 from ..errors import InputError, PartitionError, UsageError, agree, from_root, nearest, together
-from ..graph import Graph, fingerprint
+from ..graph import Graph, GraphColumns, fingerprint
 from ..machine import give_back_memory
 from ..partition import PARTITIONERS, Partition, PartitionFolder, RowBlock, part_graph, partition_of
 from ..partition.checks import count_parts
@@ -88,9 +88,9 @@ def distribute(
     threads = how.threads or min(share_of_threads(comm), torch.get_num_threads())  # fewer if the user told torch so
     dgraph = make_dgraph(source, comm, partition, replace(how, threads=threads))
     if isinstance(source, Graph):
-        return replace(dgraph, ids=source.ids, classes=source.classes)
+        return replace(dgraph, ids=source.ids)
     if isinstance(source, PartitionFolder):
-        return replace(dgraph, ids=together(comm, source.ids), classes=source.names.classes)
+        return replace(dgraph, ids=together(comm, source.ids))
     return dgraph
 
 
@@ -169,6 +169,7 @@ def _own_rows(source, layout: Layout, partition, how: Distribution) -> GraphRows
         if isinstance(graph, Graph):
             part.check_graph(graph.in_use())
         about = {"name": part.graph_name or folder.path.name, "fingerprint": folder.manifest["fingerprint"]}
+        about["names"] = folder.names.written()
         return rows_of_parts(folder.checked_block, part, layout, about)
 
     graph = together(comm, read)  # also where rank 0 alone has a source
@@ -184,9 +185,10 @@ def _own_rows(source, layout: Layout, partition, how: Distribution) -> GraphRows
         check_same(comm, (graph_facts(graph) if graph is not None and all(has_graph) else {}) | own)
     graph, part = together(comm, _partitioned, graph, layout, partition, how)
 
-    def describe() -> dict[str, str]:
+    def describe() -> dict[str, Any]:
         assert graph is not None and part is not None
-        return {"name": graph.name, "method": part.method, "fingerprint": fingerprint(graph)}
+        names = GraphColumns.of(graph).names.written()
+        return {"name": graph.name, "method": part.method, "fingerprint": fingerprint(graph), "names": names}
 
     about = from_root(comm, describe)
     if comm.size == 1 and graph is not None:
@@ -204,11 +206,11 @@ def _own_rows(source, layout: Layout, partition, how: Distribution) -> GraphRows
 
 
 def rows_of_parts(
-    block_of: Callable[[int], RowBlock], part: Partition, layout: Layout, about: dict[str, str], has_rows: bool = True
+    block_of: Callable[[int], RowBlock], part: Partition, layout: Layout, about: dict[str, Any], has_rows: bool = True
 ) -> GraphRows:
     """Return the rows of parts r, r + R, ... for block row r of R; none where there is no such part.
 
-    Args: about  name and fingerprint of the graph; has_rows: False for no rows on any rank.
+    Args: about  name, fingerprint and names of columns of the graph; has_rows: False for no rows on any rank.
     """
     R, r = layout.grid.rows, layout.block
     blocks = [block_of(p) for p in range(r, part.k, R) if has_rows]

@@ -17,9 +17,10 @@ import scipy.sparse as sp
 from ..atomic import open_regular
 from ..config.names import Task
 from ..errors import PartitionError
-from ..graph import Graph, fingerprint, task_of
+from ..graph import ColumnNames, Graph, GraphColumns, fingerprint
 from ..partition import Partition, PartitionFolder, RowBlock
 from ..partition.folder.blocks import Halo, HaloFinder, check_rank, matrix_sums, row_block, select_rows
+from ..partition.folder.part_manifest import task_of_parts
 from ..partition.folder.store import part_name, train_counts
 
 
@@ -31,7 +32,7 @@ class PartFacts:
     nnz        of the graph; n_features: 0 without features.
     hops       of the halos that PartSource.part returns.
     is_sparse  X is; n_splits: None for a vector.
-    sizes      of each part: n, g, nnz, nbytes; train: labelled training nodes in each split.
+    sizes      of each part: n, g, nnz, nbytes; train: labelled training nodes in each split; names: of columns.
     """
 
     name: str
@@ -49,6 +50,7 @@ class PartFacts:
     n_splits: int | None
     sizes: list[dict[str, int]]
     train: list[list[int] | None]
+    names: ColumnNames
 
 
 class PartSource(Protocol):
@@ -85,7 +87,7 @@ class FolderSource:
         manifest, where = folder.manifest, folder.path / "manifest.json"
         files = manifest["parts"]
         try:
-            split, labels = files[0].get("split"), files[0].get("labels")
+            split = files[0].get("split")
             n_splits = None if split is None or len(split["shape"]) == 1 else split["shape"][1]
             self.facts = PartFacts(
                 name=manifest.get("graph") or folder.path.name,
@@ -95,11 +97,12 @@ class FolderSource:
                 },
                 hops=manifest["hops"] if hops else 0,
                 is_sparse="features_data" in files[0],
-                task="classes" if labels is None else task_of(np.empty([0] * len(labels["shape"]), labels["dtype"])),
+                task=task_of_parts(manifest),
                 is_symmetric=manifest.get("edges") == "undirected" and "edge_meta" not in manifest,
                 has_split=split is not None,
                 n_splits=n_splits,
                 sizes=[self._sizes(of_part) for of_part in files],
+                names=folder.names,
             )
         except (LookupError, TypeError, AttributeError, ValueError) as error:
             raise PartitionError(
@@ -173,7 +176,7 @@ class GraphSource:
             method=partition.method, fingerprint=fingerprint(graph), hops=hops, is_sparse=sp.issparse(graph.X), task=graph.task,
             is_symmetric=graph.is_both_ways, has_split=graph.split is not None,
             n_splits=graph.split.shape[1] if graph.split is not None and graph.split.ndim == 2 else None, sizes=sizes,
-            train=train,
+            train=train, names=GraphColumns.of(graph).names,
         )  # fmt: skip
 
     def block(self, p: int) -> RowBlock:

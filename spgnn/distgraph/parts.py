@@ -242,6 +242,7 @@ def merge_parts(parts: Parts, has_rows: bool = True) -> DistGraph:
     how, source = replace(parts.how, replication=1), parts.source
     how = how if has_rows else replace(how, scheme="columns", keep=False)
     layout, about = layout_of(parts.comm, how), {"name": parts.name, "fingerprint": source.facts.fingerprint}
+    about["names"] = source.facts.names.written()
     layout.comm.phase = "partition and load"
     read = lambda: rows_of_parts(source.block, source.partition, layout, about, has_rows)
     dgraph = assembled(together(layout.comm, read), layout, how)

@@ -16,7 +16,7 @@ import torch
 
 from ..data.readers.npz import read_npy
 from ..errors import GraphError, ShapeError, UsageError, together
-from ..graph import NO_SPLIT, TEST, TRAIN
+from ..graph import NO_SPLIT, TEST, TRAIN, ColumnNames
 from ..spmm.kernels.buffers import sum_dtype
 from ..spmm.operator.batched import Batched
 from .distgraph import DistGraph
@@ -84,7 +84,13 @@ class Fields:
         """Return the graph with the first snapshot as features and targets, as a Trainer looks at it."""
         y_n = self.targets(0)
         return replace(
-            self.dgraph, X=self.inputs(0), y_n=y_n, split_n=None, n_classes=self.n_targets, task="numbers", classes=None
+            self.dgraph,
+            X=self.inputs(0),
+            y_n=y_n,
+            split_n=None,
+            n_classes=self.n_targets,
+            task="numbers",
+            names=ColumnNames(),
         )
 
     def inputs(self, s: int) -> torch.Tensor:

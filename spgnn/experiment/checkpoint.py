@@ -31,7 +31,7 @@ from ..layers.registry import ModelSpec
 FORMAT = 2
 MANIFEST, WEIGHTS, HISTORY = "manifest.json", "model.safetensors", "history.jsonl"
 OPTIMIZER, BEST = "optimizer.safetensors", "best.safetensors"
-KEYS = {int: "epoch", dict: "files model? unscored?", list: "python?", str: "sha256 metric? task?"}
+KEYS = {int: "epoch", dict: "files model? unscored? names?", list: "python?", str: "sha256 metric? task?"}
 OF_A_FILE = {int: "bytes", str: "sha256"}
 Files = Mapping[str, Callable[[], bytes]]  # content by name, made when it is written
 

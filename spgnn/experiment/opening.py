@@ -77,9 +77,10 @@ class Source:
         config = self.config
         files: dict[str, Any] = {name: path or None for name, path in input_files(config).items()}
         graph = load_graph(self.found, **files)
-        self.names.ids, self.names.classes = graph.ids, graph.classes
         if config.loss != "auto" and graph.task == "classes" and graph.y is not None:
-            graph = replace(graph, y=np.where(graph.y < 0, np.nan, graph.y), classes=None)
+            name = graph.meta.get("label")
+            graph = replace(graph, y=np.where(graph.y < 0, np.nan, graph.y), classes=None if name is None else (name,))
+        self.names.ids, self.names.classes = graph.ids, graph.classes
         if self.show is not None:
             for note in (loaded_line(graph, config.edges), *graph.notes()):
                 self.show(f"spgnn: {note}")

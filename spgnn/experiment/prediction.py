@@ -18,19 +18,22 @@ from ..dist.consistency import digest
 from ..distgraph import DistGraph, Parts
 from ..distgraph.distribute import make_dgraph
 from ..errors import CheckpointError, GraphError, UsageError, together
+from ..graph import ColumnMap, ColumnNames, Graph, GraphColumns, matched
 from ..layers import Stack
 from ..layers.registry import ModelSpec
 from ..partition import load_partition
+from ..partition.folder.matched_folder import MatchedFolder, columns_of_folder
 from ..spmm.kernels.buffers import sum_dtype
 from ..training.metrics import RANKED, SCORES, count, main_scores, predicted, probabilities, ranked_scores
 from ..training.parts.evaluation import choose_evaluation
 from ..training.parts.inference import LayerwiseScorer
 from ..training.scorer import split_of
 from ..training.steps.step import sum_ranks
-from .checkpoint import best_checkpoint, finite, load_checkpoint, model_spec, read_json, write_array
+from .checkpoint import best_checkpoint, finite, load_checkpoint, model_spec, write_array
+from .later_graph import columns_of_run, matched_graph, unknown_classes
 from .named import Names, check_table, prediction_columns, write_table
-from .opening import Source, check_run, distribution
-from .restoring import check_graph, graph_facts, made_on
+from .opening import Show, Source, check_run, distribution
+from .restoring import check_graph, check_names, graph_facts, made_on
 
 PREDICT = "predict this one by --graph GRAPH --out FILE, or train again"
 
@@ -49,7 +52,7 @@ class How:
 class KeptRun:
     """The best weights of a run, and what it was trained with.
 
-    graph  GRAPH of the run; state: its weights by name; spec: what builds the model.
+    graph  GRAPH of the run; state: its weights by name; spec: what builds the model; names: of columns.
     """
 
     folder: Path
@@ -59,6 +62,7 @@ class KeptRun:
     spec: ModelSpec
     task: Task
     metric: str
+    names: ColumnNames
 
     @classmethod
     def read(cls, folder: Path) -> KeptRun:
@@ -72,7 +76,10 @@ class KeptRun:
             raise CheckpointError(f"{path}: graph = {graph!r}; expected a name or path")
         spec = model_spec(best, manifest)
         task, metric = manifest.get("task", "classes"), manifest.get("metric", "accuracy")
-        return cls(folder, config, graph, state, spec, task, metric)
+        names, f_in = ColumnNames.read(manifest.get("names", {})), spec.arguments["f_in"]
+        if names.features is not None and len(names.features) != f_in:
+            raise CheckpointError(f"{best}: names {len(names.features)} features; its model reads {f_in}; train again")
+        return cls(folder, config, graph, state, spec, task, metric, names)
 
     def model(self) -> Stack:
         """Return the model with its weights, ready to evaluate."""
@@ -83,17 +90,16 @@ class KeptRun:
             raise CheckpointError(f"the weights do not fit the model of their manifest: {error}") from None
         return model.eval()
 
-    def classes(self) -> tuple[str, ...] | None:
-        """Return the names of the classes, which another graph has to share; None: numbers, or a folder of save_run."""
-        path = self.folder / "summary.json"
-        return read_json(path).get("classes") if path.exists() else None
+    def columns(self) -> GraphColumns:
+        """Return what the model was trained on, with which a later graph is compared."""
+        return columns_of_run(self.spec, self.names, self.task)
 
 
 @dataclass(slots=True)
 class Computed:
     """What a model says of the nodes of a graph, in original order.
 
-    predictions_N  on rank 0 at least; found: what a report says of them.
+    predictions_N  on rank 0 at least; found: what a report says of them; notes: of a later graph, on rank 0 at least.
     """
 
     names: Names
@@ -101,6 +107,7 @@ class Computed:
     proba_NC: np.ndarray | None = None
     embeddings_NF: np.ndarray | None = None
     found: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
 
 def predict(
@@ -109,6 +116,7 @@ def predict(
     source: str | None = None,
     out: str | None = None,
     embeddings: str | None = None,
+    show: Show = None,
     **how: Any,
 ) -> dict[str, Any]:
     """Predict every node with the best weights of a run; write the classes in original node order.
@@ -117,6 +125,7 @@ def predict(
              source      GRAPH, with `out`; default: the run's.
              out         .npy, .csv or .parquet to write, see named; default: run_dir/predictions.npy, and
                          predictions.csv if the graph has names. embeddings: .npy for the inputs of the last layer (N, hidden).
+             show        called on rank 0 with lines on a later graph: columns that are dropped, classes that are unknown.
              proba       with `out`, the probability of each class too; in .npy (N, C) float32 alone.
              evaluation  on a partition folder with halos: together, over all ranks; layerwise, see Layerwise, one part in
                          memory at a time; auto: layerwise where a rank has too little memory for its parts.
@@ -140,6 +149,8 @@ def predict(
     target = Path(out) if out else folder / "predictions.npy"
     wanted = replace(wanted, scratch=wanted.scratch or str(target.parent))
     computed = compute(run, source, comm, wanted, bool(embeddings))
+    if comm.rank == 0 and show is not None and computed.notes:
+        show("\n".join(f"spgnn: {note}" for note in computed.notes))
     together(comm, _write, target, computed, "--out" if out else "", root=0)
     report = {"predictions": str(target), "n": 0, "classes": run.spec.arguments["n_classes"], "ranks": comm.size}
     if embeddings:
@@ -149,10 +160,24 @@ def predict(
 
 
 def compute(run: KeptRun, source: str | None, comm: Communicator, wanted: How, is_embedded: bool) -> Computed:
-    """Return what the model of a run says of GRAPH, of the run's own where source is None. Collective."""
+    """Return what the model of a run says of GRAPH, of the run's own where source is None.
+
+    Raises: GraphError for a later graph whose columns are not the run's, see graph.matched. Collective.
+    """
     is_own, task = source is None, run.task
     path, before = together(comm, made_on, run.folder / "checkpoints") if is_own else (run.folder, {})
-    opened = Source.open(source or run.graph, _fitted(run.config, source, comm), comm)
+    opened, columns = Source.open(source or run.graph, _fitted(run.config, source, comm), comm), ColumnMap()
+    if opened.folder is not None and not is_own:
+        columns = together(comm, lambda folder: matched(run.columns(), columns_of_folder(folder)), opened.folder)
+        opened = replace(opened, folder=MatchedFolder(opened.folder, columns))
+
+    def read() -> Graph:
+        nonlocal columns
+        graph = opened.read()
+        if not is_own:
+            graph, columns = matched_graph(graph, run.columns())
+        return graph
+
     config, how = opened.config, distribution(opened.config, comm, run.spec)
     model = together(comm, run.model)
     if is_embedded and len(model.layers) == 1:
@@ -160,22 +185,41 @@ def compute(run: KeptRun, source: str | None, comm: Communicator, wanted: How, i
     needs_rows = "--embeddings" * is_embedded or "--proba" * wanted.proba or "a run on numbers" * (task == "numbers")
     parts = _parts_of(opened, how, model, wanted, needs_rows)
     if parts is not None:
+        if is_own:
+            check_names(path, run.names, parts.source.facts.names, PREDICT)
         check_graph(path, before, graph_facts(parts), PREDICT)
-        computed = _compute_parts(run, model, parts, opened.names, wanted.scratch, is_own)
+        computed = _compute_parts(run, model, parts, opened.names, wanted.scratch, None if is_own else columns)
     else:
-        dgraph = make_dgraph(opened.folder or opened.read, comm, None, how)
+        dgraph = make_dgraph(opened.folder or read, comm, None, how)
+        if is_own:
+            check_names(path, run.names, dgraph.names, PREDICT)
         check_graph(path, before, graph_facts(dgraph), PREDICT)
         if dgraph.n_features != (f_in := run.spec.arguments["f_in"]):
             raise CheckpointError(f"the graph has {dgraph.n_features} features; the run was trained on {f_in}")
         Z_nC, computed = compute_rows(model, dgraph, task, opened.names, wanted.proba, is_embedded)
         computed.found = {"n": dgraph.n_nodes}
-        if (y_n := dgraph.y_n) is not None and _can_score(dgraph, C := Z_nC.shape[1], task, is_own):
+        if dgraph.y_n is not None and (is_own or dgraph.split_n is not None):
+            scored = comm.all_gather_json(columns.scored)[0]
             split_n = split_of(dgraph, config.split, config.seed)
-            ranked = ranked_scores(Z_nC, y_n, split_n, comm) if run.metric in RANKED else None
-            computed.found |= main_scores(count(Z_nC, y_n, split_n, C, comm, task), task, run.metric, ranked)
+            _add_scores(computed, run, dgraph, Z_nC if scored is None else Z_nC[:, scored], split_n, columns)
     if not is_own:
-        computed.names.classes = together(comm, run.classes)
+        computed.names.classes, computed.notes = run.names.classes, columns.notes + computed.notes
     return computed
+
+
+def _add_scores(
+    computed: Computed, run: KeptRun, dgraph: DistGraph, Z_nC: torch.Tensor, split_n: np.ndarray, columns: ColumnMap
+) -> None:
+    """Add the scores of logits, where labels are of the model's kind, and what is said of them. Collective."""
+    y_n, task, C = dgraph.y_n, run.task, Z_nC.shape[1]
+    computed.notes += columns.label_notes
+    assert y_n is not None
+    if dgraph.task != task or not C or (task != "classes" and dgraph.n_classes != C):
+        return
+    ranked = ranked_scores(Z_nC, y_n, split_n, dgraph.comm) if run.metric in RANKED else None
+    counts = count(Z_nC, y_n, split_n, max(C, dgraph.n_classes), dgraph.comm, task)
+    computed.found |= main_scores(counts, task, run.metric, ranked)
+    computed.notes += unknown_classes(counts, C, columns.classes, dgraph.name)
 
 
 @torch.no_grad()
@@ -223,22 +267,27 @@ def _parts_of(source: Source, how: Distribution, model: Stack, wanted: How, need
     return parts if choose_evaluation(model, parts, evaluation, wanted.memory) == "layerwise" else None
 
 
-def _compute_parts(run: KeptRun, model: Stack, parts: Parts, names: Names, scratch: str, is_own: bool) -> Computed:
+def _compute_parts(
+    run: KeptRun, model: Stack, parts: Parts, names: Names, scratch: str, columns: ColumnMap | None
+) -> Computed:
     """Return what a model says of the nodes of parts, layer by layer. Collective.
 
     Scores need labels of the model's kind, in a split that was not made up for another graph.
-    Args: is_own  the graph is the run's, whose split it has.
+    Args: columns  of a later graph; None: the graph is the run's, whose split it has.
     """
-    scorer = LayerwiseScorer(model, parts, scratch, run.task)
-    fits = parts.n_classes == scorer.C if run.task == "labels" else 0 < parts.n_classes <= scorer.C
-    has_labels = fits and scorer.layerwise.reader.task == run.task
-    is_counted = has_labels and (is_own or parts.source.facts.has_split)
+    scorer = LayerwiseScorer(model, parts, scratch, run.task, columns)
+    is_compared = parts.n_classes > 0 and (columns is None or parts.source.facts.has_split)
+    columns = columns or ColumnMap()
+    fits = scorer.n_counted > 0 and (run.task == "classes" or parts.n_classes == scorer.n_counted)
+    is_counted = is_compared and fits and scorer.layerwise.reader.task == run.task
     counts, predictions_N = scorer.evaluate(is_counted, is_predicted=True)
     read = sum_ranks(scorer.layerwise.bytes_read, parts.comm)
     found = {"n": parts.n_nodes, "evaluation": "layerwise", "parts": parts.k, "bytes_read": read}
+    notes = list(columns.label_notes) if is_compared else []
     if counts is not None:
         found |= main_scores(counts, run.task, SCORES[run.task][0] if run.metric in RANKED else run.metric)
-    return Computed(names, np.empty(0) if predictions_N is None else predictions_N, found=found)
+        notes += unknown_classes(counts, scorer.C, columns.classes, parts.name) if run.task == "classes" else []
+    return Computed(names, np.empty(0) if predictions_N is None else predictions_N, found=found, notes=notes)
 
 
 def _write(path: Path, computed: Computed, option: str) -> None:
@@ -289,10 +338,3 @@ def _fitted(config: TrainConfig, source: str | None, comm: Communicator) -> Trai
 def _fits(config: TrainConfig, size: int) -> bool:
     """Whether the parts that the run was made with are still there, and as many as these ranks need, or more."""
     return Path(config.partition).is_dir() and load_partition(config.partition).k * config.replication >= size
-
-
-def _can_score(dgraph: DistGraph, n_classes: int, task: Task, own_graph: bool) -> bool:
-    """Whether labels of the model's kind are there, in a split that was not made up for another graph."""
-    if dgraph.task != task or not (own_graph or dgraph.split_n is not None):
-        return False
-    return dgraph.n_classes == n_classes if task != "classes" else dgraph.n_classes <= n_classes

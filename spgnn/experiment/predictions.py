@@ -13,20 +13,23 @@ import numpy as np
 import torch
 
 from ..atomic import write_text
-from ..config import Distribution, TrainConfig, build, select, to_toml
+from ..config import Distribution, TrainConfig, build, input_files, select, to_toml
 from ..config.names import Task
 from ..data import load_graph
 from ..dist import Communicator
 from ..distgraph import DistGraph
 from ..distgraph.distribute import distribute, the_only_rank
-from ..errors import InputError, UsageError, together
-from ..graph import Graph
+from ..errors import GraphError, InputError, SpgnnError, UsageError, together
+from ..graph import ColumnNames, Graph, GraphColumns, matched
 from ..layers.foreign.wrap import check_called
-from ..layers.registry import listed_spec, operator_of
+from ..layers.registry import ModelSpec, listed_spec, operator_of
 from ..partition import PartitionFolder
+from ..partition.folder.matched_folder import columns_of_folder
+from ..terminal import say
 from ..training.metrics import SCORES
 from .checkpoint import WEIGHTS, save_checkpoint, to_bytes
 from .folder import has_results
+from .later_graph import matched_graph
 from .named import Names, prediction_columns
 from .prediction import Computed, How, KeptRun, compute, compute_rows
 
@@ -122,8 +125,7 @@ def predict(
         net: torch.nn.Module = together(comm, run.model)
         given: dict[str, Any] = asdict(select(Distribution, run.config))
         given |= {"operator": operator_of(run.config, run.spec), "replication": 1, "device": "cpu"}
-        if isinstance(graph, Graph) and graph.edges == "stored":
-            graph = graph.with_edges(run.config.edges)
+        graph = together(comm, _as_the_run, graph, run, comm.rank == 0)
     elif isinstance(model, torch.nn.Module) and graph is not None:
         check_called(model)
         net, given = model, {"dtype": str(next(model.parameters(), torch.zeros(())).dtype)}
@@ -134,13 +136,31 @@ def predict(
         graph = together(comm, load_graph, graph)
     dgraph = graph if isinstance(graph, DistGraph) else distribute(graph, comm, **given | options)
     task = _task(multilabel) if multilabel is not None else _task_of(net, run or dgraph)
-    names = Names(dgraph.ids, run and together(comm, run.classes) or dgraph.classes)
+    names = Names(dgraph.ids, run.names.classes if run else dgraph.classes)
     was_training = net.training
     net.eval()
     try:
         return _as_predictions(compute_rows(net, dgraph, task, names, task != "numbers", embeddings)[1])
     finally:
         net.train(was_training)
+
+
+def _as_the_run(graph: Graph | DistGraph, run: KeptRun, is_shown: bool) -> Graph | DistGraph:
+    """Return a graph with the columns of a run; a DistGraph, whose rows are on the ranks, has to have them."""
+    if isinstance(graph, Graph):
+        graph = graph.with_edges(run.config.edges) if graph.edges == "stored" else graph
+        graph, found = matched_graph(replace(graph, y=None), run.columns())
+    else:
+        sizes = graph.n_features, graph.n_edge_features, 0
+        found = matched(run.columns(), GraphColumns(graph.name, graph.names, *sizes, run.task))
+        if found.features is not None or found.edge_features is not None:
+            ours = "; ".join(found.notes) or "in another order"
+            raise GraphError(
+                f"{graph.name} has not the columns of the run ({ours}); predict(run, graph) puts those of a Graph in order"
+            )
+    for note in found.notes if is_shown else ():
+        say(note)
+    return graph
 
 
 def _task(multilabel: bool) -> Task:
@@ -178,13 +198,14 @@ def save_run(folder: str | Path, model: torch.nn.Module, graph: str, multilabel:
         spgnn.save_run("runs/net", model, "planetoid/ind.cora", feature_norm="row")
         mpirun -n 4 spgnn predict runs/net
 
-    Args:   graph       GRAPH of `spgnn train`, on which `predict` predicts unless it is given another.
+    Args:   graph       GRAPH of `spgnn train`, on which `predict` predicts unless it is given another; the run keeps the
+                        names of its columns, where it can be read.
             multilabel  a node may have several classes: those with a logit above 0.
             options     of `spgnn train`, such as features, edges and feature_norm.
     Raises: UsageError for a model with a custom layer, an option that is not known, and a folder that holds a run.
     """
-    spec = listed_spec(model)
-    lines = to_toml(build(TrainConfig, options), {"graph": str(graph)}).splitlines(keepends=True)
+    spec, config = listed_spec(model), build(TrainConfig, options)
+    lines = to_toml(config, {"graph": str(graph)}).splitlines(keepends=True)
     given = [line for line in lines if line.partition(" ")[0] in ("graph", *options)]
     folder = Path(folder)
     if has_results(folder):
@@ -193,4 +214,19 @@ def save_run(folder: str | Path, model: torch.nn.Module, graph: str, multilabel:
     write_text(folder / "config.toml", "".join(given))
     task: Task = "labels" if multilabel else "classes" if getattr(model, "units", None) is None else "numbers"
     manifest = {"val": None, "test": None, "metric": SCORES[task][0], "task": task, "model": asdict(spec)}
+    manifest |= {"names": _names_of(graph, config, spec).written()}
     save_checkpoint(folder / "checkpoints", 0, {WEIGHTS: lambda: to_bytes(model.state_dict())}, manifest)
+
+
+def _names_of(graph: str, config: TrainConfig, spec: ModelSpec) -> ColumnNames:
+    """Return the names of columns of GRAPH; none where it cannot be read, or does not fit the model."""
+    files: dict[str, Any] = {name: path or None for name, path in input_files(config).items()}
+    try:
+        if (folder := PartitionFolder(graph)).is_valid:
+            columns = columns_of_folder(folder)
+        else:
+            columns = GraphColumns.of(load_graph(graph, config.format or None, **files))
+    except SpgnnError:
+        return ColumnNames()
+    is_fit = (columns.n_features, columns.n_classes) == (spec.arguments["f_in"], spec.arguments["n_classes"])
+    return columns.names if is_fit else ColumnNames()

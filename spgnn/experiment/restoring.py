@@ -16,6 +16,7 @@ from ..dist import Communicator
 from ..dist.consistency import digest
 from ..distgraph import DistGraph, Parts
 from ..errors import CheckpointError, UsageError, from_root
+from ..graph import ColumnNames
 from .checkpoint import (
     BEST,
     HISTORY,
@@ -146,6 +147,12 @@ def check_graph(path: Path, before: dict[str, Any], here: dict[str, Any], fix: s
         what = {"fingerprint": "fingerprint of features, labels and split"} if names == ["fingerprint"] else {}
         differ = ", ".join(f"{what.get(name, name)} {before.get(name)}, here {here[name]}" for name in names)
         raise CheckpointError(f"{path} was made on another graph ({differ}); {fix}")
+
+
+def check_names(path: Path, before: ColumnNames, here: ColumnNames, fix: str = CONTINUE) -> None:
+    """Raise CheckpointError where a graph has other names of columns than a checkpoint was made on."""
+    if difference := before.difference(here):
+        raise CheckpointError(f"{path} was made on other columns ({difference}); {fix}")
 
 
 def check_parts(path: Path, before: dict[str, Any], here: dict[str, Any]) -> None:

@@ -60,7 +60,7 @@ def keep_results(
     """Write summary, details, split and predictions of a training that has ended; folder: on rank 0. Collective."""
     details = run_details(trainer, predictions_N)
     arrays = {"split": trainer.history.split_N, "predictions": predictions_N}
-    summary = summary | {"per_class": trainer.history.per_class}
+    summary = summary | {"names": trainer.dgraph.names.written(), "per_class": trainer.history.per_class}
     together(trainer.comm, RunFolder.write_results, folder, summary, details, arrays, names, root=0)
 
 

@@ -18,11 +18,12 @@ from .. import __version__
 from ..config import check_unchanged, fixed_options
 from ..dist.job.background import BackgroundThread
 from ..errors import CheckpointError, UsageError, agree, together
+from ..graph import ColumnNames
 from ..layers.registry import ModelSpec
 from ..training.trainer import Trainer
 from .checkpoint import BEST, HISTORY, MANIFEST, OPTIMIZER, WEIGHTS, Files, finite, prune, save_checkpoint, to_bytes
 from .folder import RunFolder
-from .restoring import Checkpoint, Say, check_graph, check_parts, graph_facts, newest
+from .restoring import Checkpoint, Say, check_graph, check_names, check_parts, graph_facts, newest
 
 
 class Checkpoints:
@@ -51,6 +52,7 @@ class Checkpoints:
             "task": trainer.steps.scorer.task,
             "options": fixed_options(trainer.config),
             "graph": graph_facts(trainer.steps.parts or trainer.dgraph),
+            "names": trainer.dgraph.names.written(),
             "versions": {"spgnn": __version__, "torch": str(torch.__version__)},
         }
         self.epoch = -1  # of the newest checkpoint that was begun
@@ -121,6 +123,7 @@ class Checkpoints:
     def _load(self, found: Checkpoint) -> None:
         path, manifest, facts = found.path, found.manifest, self.facts
         check_parts(path, manifest["graph"], facts["graph"])
+        check_names(path, ColumnNames.read(manifest.get("names", {})), self.trainer.dgraph.names)
         check_graph(path, manifest["graph"], facts["graph"])
         check_unchanged(manifest["options"], self.trainer.config, str(path))
         if (given := manifest.get("python", [])) != facts.get("python", []):
@@ -199,7 +202,7 @@ class CheckpointWriter:
         if 0 < epoch != self._best_epoch:
             history = manifest["history"]
             named = {"val": history["best"], "test": history["test"]} | {
-                n: manifest[n] for n in ("metric", "task", "model")
+                n: manifest[n] for n in ("metric", "task", "model", "names")
             }
             save_checkpoint(self.folder, epoch, {WEIGHTS: files[BEST]}, named)
 

@@ -1,7 +1,7 @@
 """Graph, and normalise() that makes the operator of it."""
 
 from .checks import check_csr, check_graph
-from .columns import ColumnNames
+from .columns import ColumnMap, ColumnNames, GraphColumns, matched, taken
 from .graph import Edges, Graph, both_ways, check_is_graph, fingerprint, graph_from_coo, induced_graph
 from .loaded import count_labels, label_notes, lacks_node_0, loaded_line
 from .normal import (
@@ -24,8 +24,8 @@ from .structure import is_symmetric, symmetrised
 
 __all__ = [
     "DIVIDES", "NORMS", "BadWeight", "bad_weight",
-    "ColumnNames", "NO_SPLIT", "TEST", "TRAIN", "UNLABELLED", "VAL", "WITH_LOOPS", "Edges", "Graph", "Norm", "axis_sums", "both_ways",
+    "ColumnMap", "ColumnNames", "GraphColumns", "NO_SPLIT", "TEST", "TRAIN", "UNLABELLED", "VAL", "WITH_LOOPS", "Edges", "Graph", "Norm", "axis_sums", "both_ways",
     "check_csr", "check_graph", "check_is_graph", "count_labels", "factors", "fingerprint", "given_split", "graph_from_coo",
-    "induced_graph", "inverse_or_zero", "is_symmetric", "label_notes", "lacks_node_0", "loaded_line", "labelled",
+    "induced_graph", "inverse_or_zero", "is_symmetric", "label_notes", "lacks_node_0", "loaded_line", "labelled", "matched", "taken",
     "lacks_loop", "normalise", "random_split", "scaled", "symmetrised", "task_of", "with_self_loops",
 ]  # fmt: skip

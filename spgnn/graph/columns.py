@@ -1,15 +1,22 @@
-"""Names of columns: of features, of classes or of what is predicted, and of attributes of edges.
+"""Names of columns of features, labels and attributes of edges; where the columns of a model are in another graph.
 
-Shapes: F columns.
+Shapes: N nodes, E nonzeros, F columns, C classes, or columns of labels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
+import numpy as np
+import scipy.sparse as sp
+
+from ..config.names import Task
 from ..errors import GraphError
+
+Names = tuple[str, ...] | None
+SHOWN = 5  # names in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,20 +27,14 @@ class ColumnNames:
     classes   of classes, or the columns of several labels or of numbers.
     """
 
-    features: tuple[str, ...] | None = None
-    classes: tuple[str, ...] | None = None
-    edge_features: tuple[str, ...] | None = None
-
-    @classmethod
-    def of(cls, graph) -> ColumnNames:
-        """Return the names that a Graph has."""
-        edge_features = None if graph.edge_attr is None else graph.meta.get("edge_features")
-        return cls.read({"features": graph.feature_names, "classes": graph.classes, "edge_features": edge_features})
+    features: Names = None
+    classes: Names = None
+    edge_features: Names = None
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> ColumnNames:
         """Return the names in a JSON object, in which others may be; `written` makes one."""
-        found = {name: values.get(name) for name in cls.__slots__}
+        found = {one.name: values.get(one.name) for one in fields(cls)}
         return cls(
             **{name: tuple(map(str, names)) for name, names in found.items() if isinstance(names, (list, tuple))}
         )
@@ -42,8 +43,194 @@ class ColumnNames:
         """Return the names as a JSON object, without those that are None."""
         return {one.name: list(names) for one in fields(self) if (names := getattr(self, one.name)) is not None}
 
+    def difference(self, here: ColumnNames) -> str:
+        """Return the first column that has another name here, "" without one; what has no names has all."""
+        for what, ours in self.written().items():
+            theirs = here.written().get(what, ours)
+            if ours != theirs:
+                at = next((c for c, (a, b) in enumerate(zip(ours, theirs)) if a != b), min(len(ours), len(theirs)))
+                a, b = (repr(names[at]) if at < len(names) else "missing" for names in (ours, theirs))
+                return f"number {at + 1} of {what.replace('_', ' ')} is {a}, here {b}"
+        return ""
 
-def checked_names(names: Iterable[object] | None, what: str, width: int, field: str) -> tuple[str, ...] | None:
+
+@dataclass(frozen=True, slots=True)
+class GraphColumns:
+    """What a graph has, or what a model was trained on: names of columns, and how many there are.
+
+    name  in messages.
+    """
+
+    name: str
+    names: ColumnNames
+    n_features: int
+    n_edge_features: int
+    n_classes: int
+    task: Task
+
+    @classmethod
+    def of(cls, graph) -> GraphColumns:
+        """Return the columns of a Graph."""
+        edge_features = None if graph.edge_attr is None else graph.meta.get("edge_features")
+        named = {"features": graph.feature_names, "classes": graph.classes, "edge_features": edge_features}
+        sizes = graph.n_features, graph.n_edge_features, graph.n_classes
+        return cls(graph.name, ColumnNames.read(named), *sizes, graph.task)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnMap:
+    """Where the columns of a model are in a graph; None: as they are.
+
+    features, edge_features  (F,) the column of the graph for each one of the model, -1 for a value of text that no row
+               has, whose column is 0.
+    labels     of classes: the model's number of each, its own first; else the columns of the graph that are compared.
+    scored     of several labels or of numbers: the columns of the model that are compared with `labels`.
+    classes    names of the numbers that `labels` has.
+    notes      what was dropped, filled or assumed, a sentence each; label_notes: of what scores are of.
+    """
+
+    features: np.ndarray | None = None
+    edge_features: np.ndarray | None = None
+    labels: np.ndarray | None = None
+    scored: list[int] | None = None
+    classes: Names = None
+    notes: list[str] = field(default_factory=list)
+    label_notes: list[str] = field(default_factory=list)
+
+    def labels_of(self, y: np.ndarray | None) -> np.ndarray | None:
+        """Return labels as the model numbers them."""
+        if y is None or self.labels is None or (y.ndim == 1 and self.scored is not None):
+            return y
+        return y[:, self.labels] if self.scored is not None else np.where(y < 0, y, self.labels[y])
+
+
+def taken(M: Any, take: np.ndarray | None) -> Any:
+    """Return columns of a matrix, dense or CSR, zeros for -1; itself where take or M is None."""
+    if take is None or M is None:
+        return M
+    if sp.issparse(M):
+        wider = sp.csr_array((M.data, M.indices, M.indptr), shape=(M.shape[0], M.shape[1] + 1))
+        rows = sp.csr_array(wider[:, np.where(take < 0, M.shape[1], take)])
+        rows.sort_indices()
+        return rows
+    rows = M[:, take]
+    rows[:, take < 0] = 0
+    return rows
+
+
+def matched(ours: GraphColumns, theirs: GraphColumns) -> ColumnMap:
+    """Return where the columns of a model are in a graph.
+
+    Raises: GraphError naming a column that is on one side alone, and is no value of a column of text on both.
+    """
+    notes: list[str] = []
+    maps: dict[str, Any] = {
+        what: _matched(
+            what.replace("_", " "), ours, theirs, getattr(ours.names, what), getattr(theirs.names, what), notes
+        )
+        for what, width in (("features", theirs.n_features), ("edge_features", theirs.n_edge_features))
+        if width and getattr(ours, f"n_{what}")
+    }
+    of_labels: list[str] = []
+    labels: dict[str, Any] = {}
+    if theirs.n_classes and ours.task != theirs.task:
+        labels = {"scored": []}
+        of_labels.append(f"{theirs.name} has {theirs.task}, {ours.name} predicts {ours.task}: nothing is scored")
+    elif theirs.n_classes:
+        match = _matched_classes if ours.task == "classes" else _matched_targets
+        labels = match(ours, theirs, of_labels)
+    return ColumnMap(**maps, **labels, notes=notes, label_notes=of_labels)
+
+
+def _matched(
+    what: str, our: GraphColumns, their: GraphColumns, ours: Names, theirs: Names, notes: list[str]
+) -> np.ndarray | None:
+    """Return the column of theirs for each of ours, None where they are the same."""
+    if ours is None or theirs is None:
+        if ours is not theirs:
+            named, other = (our, their) if theirs is None else (their, our)
+            notes.append(f"{named.name} names its {what}, {other.name} does not: their order is taken to be the same")
+        return None
+    if ours == theirs:
+        return None
+    place = {name: at for at, name in enumerate(theirs)}
+    lacking, absent = _apart(ours, theirs)
+    unknown, dropped = _apart(theirs, ours)
+    if lacking or unknown:
+        problems = [f"lacks {_listed(lacking)}"] * bool(lacking) + [f"has {_listed(unknown)} too"] * bool(unknown)
+        raise GraphError(
+            f"{their.name} {' and '.join(problems)}; {our.name} was trained on the {what} {_listed(ours)}: give these"
+        )
+    for names, text in (
+        (absent, f"{what} of {our.name} that {their.name} has not are 0 in all rows"),
+        (dropped, f"{what} of {their.name} that {our.name} has not are dropped"),
+    ):
+        notes += [f"{text}: {len(names):,}, {names[0]} first"] if names else []
+    place = {name: at for at, name in enumerate(theirs)}
+    return np.array([place.get(name, -1) for name in ours], np.int64)
+
+
+def _apart(ours: Sequence[str], theirs: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return our names that they lack: columns, and values of columns of text that both have."""
+    known, of_text = set(theirs), {_text_column(name) for name in theirs} - {""}
+    lacking = [name for name in ours if name not in known]
+    return [n for n in lacking if _text_column(n) not in of_text], [n for n in lacking if _text_column(n) in of_text]
+
+
+def _text_column(name: str) -> str:
+    """Return the column of a value of text, color of color=red, "" of a column of numbers."""
+    column, mark, _ = name.partition("=")
+    return column if mark else ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:SHOWN])) + (f", ... ({len(names):,})" if len(names) > SHOWN else "")
+
+
+def _matched_classes(ours: GraphColumns, theirs: GraphColumns, notes: list[str]) -> dict[str, Any]:
+    """Return the numbers of their classes in a model, whose own come first; numbers are names where others are."""
+    a, b = ours.names.classes, theirs.names.classes
+    if _are_numbers(a or b):
+        a, b = (a or tuple(map(str, range(ours.n_classes)))), (b or tuple(map(str, range(theirs.n_classes))))
+    if a is None or b is None:
+        _note_unnamed("classes", ours, theirs, notes)
+        return {"classes": a or b}
+    number = {name: c for c, name in enumerate(dict.fromkeys((*a, *b)))}
+    return {"labels": np.array([number[name] for name in b]), "classes": tuple(number)}
+
+
+def _are_numbers(names: Names) -> bool:
+    """Whether names are those that numbers have."""
+    return names is not None and all(name.isascii() and name.isdigit() and str(int(name)) == name for name in names)
+
+
+def _matched_targets(ours: GraphColumns, theirs: GraphColumns, notes: list[str]) -> dict[str, Any]:
+    """Return which columns of several labels, or of numbers, are compared with which."""
+    a, b = ours.names.classes, theirs.names.classes
+    if a is None or b is None:
+        if ours.n_classes != theirs.n_classes:
+            notes.append(
+                f"{theirs.name} has {theirs.n_classes} columns of labels, {ours.name} predicts {ours.n_classes}: nothing is scored"
+            )
+            return {"scored": []}
+        _note_unnamed("columns of labels", ours, theirs, notes)
+        return {}
+    for one, names, others in ((ours, a, b), (theirs, b, a)):
+        if alone := [name for name in names if name not in others]:
+            notes.append(
+                f"columns of labels that {one.name} alone has are not scored: {len(alone):,}, {alone[0]} first"
+            )
+    scored = [c for c, name in enumerate(a) if name in b]
+    return {"scored": scored} | ({"labels": np.array([b.index(a[c]) for c in scored])} if scored else {})
+
+
+def _note_unnamed(what: str, ours: GraphColumns, theirs: GraphColumns, notes: list[str]) -> None:
+    if ours.names.classes is not theirs.names.classes:
+        named, other = (ours, theirs) if theirs.names.classes is None else (theirs, ours)
+        notes.append(f"{named.name} names its {what}, {other.name} does not: they are compared by number")
+
+
+def checked_names(names: Iterable[object] | None, what: str, width: int, field: str) -> Names:
     """Return the names of columns as text; GraphError unless each of them has one of its own."""
     if names is None:
         return None

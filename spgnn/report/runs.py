@@ -88,7 +88,7 @@ class Run:
         """The names of the classes, or their numbers."""
         n_classes = len(self.summary.get("per_class", ()))
         names = self.summary.get("classes") or []
-        return names if len(names) == n_classes else [str(number) for number in range(n_classes)]
+        return names[:n_classes] if len(names) >= n_classes else [str(number) for number in range(n_classes)]
 
     @property
     def metric(self) -> str:

@@ -18,7 +18,7 @@ from spgnn.data import detect_format, formats, known_formats, load_graph, read_g
 from spgnn.data.foreign import FILES, foreign
 from spgnn.data.gallery import path as path_graph
 from spgnn.errors import FormatError, InputError, PartitionError, ResourceError, UsageError
-from spgnn.graph import ColumnNames, loaded_line, normalise
+from spgnn.graph import ColumnNames, GraphColumns, loaded_line, normalise
 from spgnn.partition import PartitionFolder, load_partition, part_graph, part_to_folder, save_partition
 
 CYCLE = "".join(f"{u} {(u + 1) % 9}\n" for u in range(9))
@@ -205,7 +205,7 @@ def test_names_go_through_the_folders_of_graphs_and_parts(tmp_path, ids):
     folder = PartitionFolder(tmp_path / "parts")
     assert folder.ids().tolist() == load_graph(tmp_path / "g").ids.tolist() == ids
     for read in (folder, folder.graph(), load_graph(tmp_path / "g"), load_graph(tmp_path / "g").in_use()):
-        names = read.names if read is folder else ColumnNames.of(read)
+        names = read.names if read is folder else GraphColumns.of(read).names
         assert names == ColumnNames(("age", "job=cook"), ("no", "yes"))
     assert folder.describe()["feature_names"] == graph.describe()["feature_names"] == ["age", "job=cook"]
     save_partition(part, tmp_path / "plain", load_graph("path:n=3"))

@@ -7,9 +7,13 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
+
 from ...atomic import open_regular
+from ...config.names import Task
 from ...data.manifest import check_types, checked_manifest, seal
 from ...errors import PartitionError, is_integer
+from ...graph import task_of
 
 FORMAT, VERSION = "spgnn-partition", 4
 KEYS = {
@@ -50,6 +54,12 @@ def checked_parts_manifest(path: Path, data: bytes) -> dict:
     if (len(parts), n_nodes) != (manifest["k"], manifest["n_nodes"]):
         raise again(f"{path}: {len(parts)} parts of {n_nodes} nodes; expected {manifest['k']} of {manifest['n_nodes']}")
     return manifest
+
+
+def task_of_parts(manifest: dict) -> Task:
+    """Return what the labels of the parts are, by the shape and dtype of the first part's."""
+    labels = manifest["parts"][0].get("labels")
+    return "classes" if labels is None else task_of(np.empty([0] * len(labels["shape"]), labels["dtype"]))
 
 
 def sha256_of_file(path: Path) -> str:

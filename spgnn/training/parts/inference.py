@@ -20,7 +20,7 @@ from ...config.names import Norm, Task
 from ...distgraph import Parts
 from ...distgraph.own_rows import OwnRows, OwnRowsReader
 from ...errors import GraphError, NumericalError, ResourceError, ShapeError, UsageError, is_out_of_memory, together
-from ...graph import NO_SPLIT
+from ...graph import NO_SPLIT, ColumnMap
 from ...layers import SGC, Stack
 from ...layers.layer import Layer, hops_of, width_of
 from ...layers.stack import apply_layer, norms_of
@@ -234,14 +234,23 @@ class Layerwise:
 class LayerwiseScorer:
     """Evaluates a model layer by layer; a Scorer, see Layerwise for what it needs.
 
-    Args: task  what predictions are, classes or labels; None: what the labels of the parts are.
+    Args: task    what predictions are, classes or labels; None: what the labels of the parts are.
+          columns  of a later graph, whose classes may be more than the model's; None: the parts have the model's.
     Collective, as every method.
     """
 
-    def __init__(self, model: torch.nn.Module, parts: Parts, scratch: str | Path = "", task: Task | None = None):
+    def __init__(
+        self, model: torch.nn.Module, parts: Parts, scratch: str | Path = "", task: Task | None = None, columns: ColumnMap
+        | None = None,
+    ):  # fmt: skip
         self.layerwise, self.parts, self.comm = Layerwise(model, parts, scratch), parts, parts.comm
         self.task = self.layerwise.reader.task if task is None else task
-        self.C = self.layerwise.written[-1][0]
+        self.C, self.scored = self.layerwise.written[-1][0], slice(None)
+        self.n_counted = self.C
+        if columns is not None and columns.scored is not None:
+            self.scored, self.n_counted = columns.scored, len(columns.scored)
+        elif columns is not None and self.task == "classes":
+            self.n_counted = max(self.C, parts.n_classes)
 
     def labels(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield labels and split of the own nodes of each own part."""
@@ -320,8 +329,8 @@ class LayerwiseScorer:
         return out_N
 
     def _no_counts(self) -> np.ndarray:
-        """Return zero counts, (3 C 3 + 1,) int64; the last one: parts with logits that are not finite."""
-        return np.zeros(9 * self.C + 1, np.int64)
+        """Return zero counts, (3 C' 3 + 1,) int64, C' = n_counted; the last: parts with logits that are not finite."""
+        return np.zeros(9 * self.n_counted + 1, np.int64)
 
     def _own_counts(self, Z_nC: torch.Tensor) -> np.ndarray:
         """Return the counts of the own parts of this rank."""
@@ -335,13 +344,13 @@ class LayerwiseScorer:
     def _add(self, counts: np.ndarray, rows: OwnRows, Z_nC: torch.Tensor) -> None:
         if rows.y_n is None or rows.split_n is None:
             raise GraphError(f"{self.parts.name} has no labels; give them with --labels FILE")
-        if self.parts.n_classes > self.C:
+        if self.parts.n_classes > self.n_counted:
             raise ShapeError(
                 f"the model returns {self.C} columns, {self.parts.name} has {self.parts.n_classes} classes; the last layer "
                 f"must have f_out = {self.parts.n_classes}"
             )
         counts[-1] += not torch.isfinite(Z_nC.sum())
-        counts[:-1] += count_own(Z_nC, rows.y_n, rows.split_n, self.C).ravel()
+        counts[:-1] += count_own(Z_nC[:, self.scored], rows.y_n, rows.split_n, self.n_counted).ravel()
 
     def _sum(self, counts: np.ndarray) -> np.ndarray:
         self.comm.all_reduce(counts)

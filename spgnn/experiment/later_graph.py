@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..config.names import Task
+from ..config.names import MODELS, Task
 from ..graph import ColumnMap, ColumnNames, Graph, GraphColumns, matched, taken
-from ..layers.registry import LISTED, ModelSpec
+from ..layers.registry import ModelSpec
 
 
 def columns_of_run(spec: ModelSpec, names: ColumnNames, task: Task) -> GraphColumns:
     """Return what the model of a run was trained on; attributes of edges only where it may read them."""
     known = spec.arguments
-    width = known.get("f_edge", 0) if spec.family != LISTED else len(names.edge_features or ())
+    width = known.get("f_edge", 0) if spec.family in MODELS else len(names.edge_features or ())
     return GraphColumns("the run", names, known["f_in"], width, known["n_classes"], task)
 
 

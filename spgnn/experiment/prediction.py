@@ -29,7 +29,7 @@ from ..training.parts.evaluation import choose_evaluation
 from ..training.parts.inference import LayerwiseScorer
 from ..training.scorer import split_of
 from ..training.steps.step import sum_ranks
-from .checkpoint import best_checkpoint, finite, load_checkpoint, model_spec, write_array
+from .checkpoint import best_checkpoint, finite, load_checkpoint, model_spec, read_json, write_array
 from .later_graph import columns_of_run, matched_graph, unknown_classes
 from .named import Names, check_table, prediction_columns, write_table
 from .opening import Show, Source, check_run, distribution
@@ -76,10 +76,9 @@ class KeptRun:
             raise CheckpointError(f"{path}: graph = {graph!r}; expected a name or path")
         spec = model_spec(best, manifest)
         task, metric = manifest.get("task", "classes"), manifest.get("metric", "accuracy")
-        names, f_in = ColumnNames.read(manifest.get("names", {})), spec.arguments["f_in"]
-        if names.features is not None and len(names.features) != f_in:
-            raise CheckpointError(f"{best}: names {len(names.features)} features; its model reads {f_in}; train again")
-        return cls(folder, config, graph, state, spec, task, metric, names)
+        summary = folder / "summary.json"
+        names = manifest["names"] if "names" in manifest else read_json(summary) if summary.exists() else {}
+        return cls(folder, config, graph, state, spec, task, metric, ColumnNames.read(names))
 
     def model(self) -> Stack:
         """Return the model with its weights, ready to evaluate."""

@@ -5,6 +5,7 @@ Shapes: N nodes, n own rows, F columns, C classes.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,11 +21,10 @@ from ..dist import Communicator
 from ..distgraph import DistGraph
 from ..distgraph.distribute import distribute, the_only_rank
 from ..errors import GraphError, InputError, SpgnnError, UsageError, together
-from ..graph import ColumnNames, Graph, GraphColumns, matched
+from ..graph import Graph, GraphColumns, matched
 from ..layers.foreign.wrap import check_called
-from ..layers.registry import ModelSpec, listed_spec, operator_of
+from ..layers.registry import listed_spec, operator_of
 from ..partition import PartitionFolder
-from ..partition.folder.matched_folder import columns_of_folder
 from ..terminal import say
 from ..training.metrics import SCORES
 from .checkpoint import WEIGHTS, save_checkpoint, to_bytes
@@ -149,7 +149,7 @@ def _as_the_run(graph: Graph | DistGraph, run: KeptRun, is_shown: bool) -> Graph
     """Return a graph with the columns of a run; a DistGraph, whose rows are on the ranks, has to have them."""
     if isinstance(graph, Graph):
         graph = graph.with_edges(run.config.edges) if graph.edges == "stored" else graph
-        graph, found = matched_graph(replace(graph, y=None), run.columns())
+        graph, found = matched_graph(graph, run.columns())
     else:
         sizes = graph.n_features, graph.n_edge_features, 0
         found = matched(run.columns(), GraphColumns(graph.name, graph.names, *sizes, run.task))
@@ -214,19 +214,9 @@ def save_run(folder: str | Path, model: torch.nn.Module, graph: str, multilabel:
     write_text(folder / "config.toml", "".join(given))
     task: Task = "labels" if multilabel else "classes" if getattr(model, "units", None) is None else "numbers"
     manifest = {"val": None, "test": None, "metric": SCORES[task][0], "task": task, "model": asdict(spec)}
-    manifest |= {"names": _names_of(graph, config, spec).written()}
+    with suppress(SpgnnError):  # without GRAPH it has no names
+        files: dict[str, Any] = {name: path or None for name, path in input_files(config).items()}
+        columns = GraphColumns.of(load_graph(graph, config.format or None, **files))
+        if (columns.n_features, columns.n_classes) == (spec.arguments["f_in"], spec.arguments["n_classes"]):
+            manifest |= {"names": columns.names.written()}
     save_checkpoint(folder / "checkpoints", 0, {WEIGHTS: lambda: to_bytes(model.state_dict())}, manifest)
-
-
-def _names_of(graph: str, config: TrainConfig, spec: ModelSpec) -> ColumnNames:
-    """Return the names of columns of GRAPH; none where it cannot be read, or does not fit the model."""
-    files: dict[str, Any] = {name: path or None for name, path in input_files(config).items()}
-    try:
-        if (folder := PartitionFolder(graph)).is_valid:
-            columns = columns_of_folder(folder)
-        else:
-            columns = GraphColumns.of(load_graph(graph, config.format or None, **files))
-    except SpgnnError:
-        return ColumnNames()
-    is_fit = (columns.n_features, columns.n_classes) == (spec.arguments["f_in"], spec.arguments["n_classes"])
-    return columns.names if is_fit else ColumnNames()

@@ -6,7 +6,7 @@ Shapes: N nodes, E nonzeros, F columns, C classes, or columns of labels.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -123,37 +123,28 @@ def matched(ours: GraphColumns, theirs: GraphColumns) -> ColumnMap:
 
     Raises: GraphError naming a column that is on one side alone, and is no value of a column of text on both.
     """
-    notes: list[str] = []
-    maps: dict[str, Any] = {
-        what: _matched(
-            what.replace("_", " "), ours, theirs, getattr(ours.names, what), getattr(theirs.names, what), notes
-        )
-        for what, width in (("features", theirs.n_features), ("edge_features", theirs.n_edge_features))
-        if width and getattr(ours, f"n_{what}")
+    found = ColumnMap()
+    changed: dict[str, Any] = {
+        name: _matched(name, ours, theirs, found.notes)
+        for name in ("features", "edge_features")
+        if getattr(ours, f"n_{name}") and getattr(theirs, f"n_{name}")
     }
-    of_labels: list[str] = []
-    labels: dict[str, Any] = {}
     if theirs.n_classes and ours.task != theirs.task:
-        labels = {"scored": []}
-        of_labels.append(f"{theirs.name} has {theirs.task}, {ours.name} predicts {ours.task}: nothing is scored")
+        changed["scored"] = []
+        found.label_notes.append(
+            f"{theirs.name} has {theirs.task}, {ours.name} predicts {ours.task}: nothing is scored"
+        )
     elif theirs.n_classes:
         match = _matched_classes if ours.task == "classes" else _matched_targets
-        labels = match(ours, theirs, of_labels)
-    return ColumnMap(**maps, **labels, notes=notes, label_notes=of_labels)
+        changed |= match(ours, theirs, found.label_notes)
+    return replace(found, **changed)
 
 
-def _matched(
-    what: str, our: GraphColumns, their: GraphColumns, ours: Names, theirs: Names, notes: list[str]
-) -> np.ndarray | None:
+def _matched(name: str, our: GraphColumns, their: GraphColumns, notes: list[str]) -> np.ndarray | None:
     """Return the column of theirs for each of ours, None where they are the same."""
-    if ours is None or theirs is None:
-        if ours is not theirs:
-            named, other = (our, their) if theirs is None else (their, our)
-            notes.append(f"{named.name} names its {what}, {other.name} does not: their order is taken to be the same")
+    what, ours, theirs = name.replace("_", " "), getattr(our.names, name), getattr(their.names, name)
+    if _lacks_names(f"{what}: their order is taken to be the same", our, their, ours, theirs, notes) or ours == theirs:
         return None
-    if ours == theirs:
-        return None
-    place = {name: at for at, name in enumerate(theirs)}
     lacking, absent = _apart(ours, theirs)
     unknown, dropped = _apart(theirs, ours)
     if lacking or unknown:
@@ -170,17 +161,23 @@ def _matched(
     return np.array([place.get(name, -1) for name in ours], np.int64)
 
 
+def _lacks_names(
+    what: str, our: GraphColumns, their: GraphColumns, ours: Names, theirs: Names, notes: list[str]
+) -> bool:
+    """Return whether names are not on both sides; a note says it where they are on one. what: "columns: what is done"."""
+    if (ours is None) != (theirs is None):
+        named, other = (our, their) if theirs is None else (their, our)
+        what, _, done = what.partition(":")
+        notes.append(f"{named.name} names its {what}, {other.name} does not:{done}")
+    return ours is None or theirs is None
+
+
 def _apart(ours: Sequence[str], theirs: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return our names that they lack: columns, and values of columns of text that both have."""
-    known, of_text = set(theirs), {_text_column(name) for name in theirs} - {""}
+    """Return our names that they lack: columns, and values, color=red, of columns of text that both have."""
+    column = lambda name: name.partition("=")[0] if "=" in name else None
+    known, of_text = set(theirs), {column(name) for name in theirs} - {None}
     lacking = [name for name in ours if name not in known]
-    return [n for n in lacking if _text_column(n) not in of_text], [n for n in lacking if _text_column(n) in of_text]
-
-
-def _text_column(name: str) -> str:
-    """Return the column of a value of text, color of color=red, "" of a column of numbers."""
-    column, mark, _ = name.partition("=")
-    return column if mark else ""
+    return [n for n in lacking if column(n) not in of_text], [n for n in lacking if column(n) in of_text]
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -190,44 +187,36 @@ def _listed(names: Sequence[str]) -> str:
 def _matched_classes(ours: GraphColumns, theirs: GraphColumns, notes: list[str]) -> dict[str, Any]:
     """Return the numbers of their classes in a model, whose own come first; numbers are names where others are."""
     a, b = ours.names.classes, theirs.names.classes
-    if _are_numbers(a or b):
-        a, b = (a or tuple(map(str, range(ours.n_classes)))), (b or tuple(map(str, range(theirs.n_classes))))
-    if a is None or b is None:
-        _note_unnamed("classes", ours, theirs, notes)
+    if all(name.isdecimal() for name in (a or b or ("",))):
+        a, b = (names or tuple(map(str, range(of.n_classes))) for names, of in ((a, ours), (b, theirs)))
+    if _lacks_names("classes: they are compared by number", ours, theirs, a, b, notes) or a is None or b is None:
         return {"classes": a or b}
     number = {name: c for c, name in enumerate(dict.fromkeys((*a, *b)))}
-    return {"labels": np.array([number[name] for name in b]), "classes": tuple(number)}
-
-
-def _are_numbers(names: Names) -> bool:
-    """Whether names are those that numbers have."""
-    return names is not None and all(name.isascii() and name.isdigit() and str(int(name)) == name for name in names)
+    is_same = b == tuple(number)[: len(b)]
+    return {"labels": None if is_same else np.array([number[name] for name in b]), "classes": tuple(number)}
 
 
 def _matched_targets(ours: GraphColumns, theirs: GraphColumns, notes: list[str]) -> dict[str, Any]:
     """Return which columns of several labels, or of numbers, are compared with which."""
     a, b = ours.names.classes, theirs.names.classes
-    if a is None or b is None:
-        if ours.n_classes != theirs.n_classes:
-            notes.append(
-                f"{theirs.name} has {theirs.n_classes} columns of labels, {ours.name} predicts {ours.n_classes}: nothing is scored"
-            )
-            return {"scored": []}
-        _note_unnamed("columns of labels", ours, theirs, notes)
-        return {}
+    if (
+        _lacks_names("columns of labels: they are compared by number", ours, theirs, a, b, notes)
+        or a is None
+        or b is None
+    ):
+        if ours.n_classes == theirs.n_classes:
+            return {}
+        notes[:] = [
+            f"{theirs.name} has {theirs.n_classes} columns of labels, {ours.name} predicts {ours.n_classes}: nothing is scored"
+        ]
+        return {"scored": []}
     for one, names, others in ((ours, a, b), (theirs, b, a)):
         if alone := [name for name in names if name not in others]:
             notes.append(
                 f"columns of labels that {one.name} alone has are not scored: {len(alone):,}, {alone[0]} first"
             )
     scored = [c for c, name in enumerate(a) if name in b]
-    return {"scored": scored} | ({"labels": np.array([b.index(a[c]) for c in scored])} if scored else {})
-
-
-def _note_unnamed(what: str, ours: GraphColumns, theirs: GraphColumns, notes: list[str]) -> None:
-    if ours.names.classes is not theirs.names.classes:
-        named, other = (ours, theirs) if theirs.names.classes is None else (theirs, ours)
-        notes.append(f"{named.name} names its {what}, {other.name} does not: they are compared by number")
+    return {"scored": scored} | ({"labels": np.array([b.index(a[c]) for c in scored])} if scored and a != b else {})
 
 
 def checked_names(names: Iterable[object] | None, what: str, width: int, field: str) -> Names:

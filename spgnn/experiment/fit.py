@@ -57,8 +57,8 @@ def train(
     """Minimise loss = sum_i w_(y_i) l(Z_i, y_i) / sum_i w_(y_i) over the training nodes of all ranks, Z = model(A, X).
 
     The model ends with the weights of the best epoch. A Stack is drawn from the seed, unless it was trained or its
-    weights were loaded: then training continues from them, with a new optimizer and epochs from 1. The result does not
-    depend on the number of ranks, but with Parts.
+    weights were loaded: then training continues from them, with a new optimizer and epochs from 1, as of other modules: a
+    line says so; a sweep over seeds makes new ones. The result does not depend on the ranks, but with Parts.
 
     Args:
         model          Stack, or any module that is called as model(A, X), see Trainer.

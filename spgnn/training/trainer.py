@@ -24,6 +24,7 @@ from ..graph import Graph
 from ..layers import Stack
 from ..machine import give_back_memory
 from ..samplers import Sampler, check_options
+from ..terminal import say
 from .consistency import prepare_model
 from .custom import COMMAND_LINE, Custom
 from .history import History, is_scored, monitored
@@ -42,6 +43,9 @@ from .steps.step import sum_ranks
 
 # The loss is flat, and the personal phase begins, where the mean of 5 epochs is less than 1 % below that of the 5 before.
 FLAT, FLAT_EPOCHS = 0.01, 5
+CONTINUED = (
+    "the model was trained before and continues, from epoch 1; make a new one for another seed, or draw it again"
+)
 
 
 class Trainer:
@@ -111,6 +115,8 @@ class Trainer:
 
     def _fit(self, report: Callable[[dict], Any] | None) -> History:
         config, steps, first = self.config, self.steps, len(self.history.records)
+        if self._kept.is_trained and self.epoch == 0 and self.comm.rank == 0:
+            say(CONTINUED)
         while self.epoch < config.epochs and not self._is_stopped():
             before, epoch = self.epoch, self._end_of_interval()
             self.comm.phase = f"epoch {epoch}"
@@ -309,6 +315,8 @@ class KeptWeights:
     def __init__(self, model: torch.nn.Module):
         self.model, self.best = model, weights_of(model)
         self._last: dict[str, torch.Tensor] | None = None
+        weights = list(model.parameters())  # of another training, and unchanged since
+        self.is_trained = bool(weights) and all(getattr(w, "trained_version", -1) == w._version for w in weights)
 
     @property
     def last(self) -> dict[str, torch.Tensor]:
@@ -327,6 +335,8 @@ class KeptWeights:
         """Give the model the best weights."""
         self._last = self.last
         self.model.load_state_dict(self.best)
+        for weight in self.model.parameters():
+            vars(weight)["trained_version"] = weight._version
 
     def restore(self, best: dict[str, torch.Tensor]) -> None:
         """Note that the model has the weights of the last epoch, and that others are the best."""

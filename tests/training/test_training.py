@@ -44,6 +44,33 @@ def test_patience_stops_so_many_epochs_after_the_best(dropout):
     assert len(history.records) == history.best_epoch + 7 < 500
 
 
+class Foreign(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = torch.nn.Linear(3, 3)
+
+    def forward(self, A, X):
+        return A @ self.lin(X)
+
+    def reset_parameters(self):
+        self.lin.reset_parameters()
+
+
+@pytest.mark.parametrize("make", [Foreign, lambda: Stack(GCN(3, 3))])
+def test_a_model_that_was_trained_and_not_drawn_again_is_said_to_continue(make, capsys):
+    dgraph, model = distribute(learnable()), make()
+    for seed, said in ((0, False), (1, True)):
+        train(model, dgraph, epochs=2, seed=seed)
+        assert ("was trained before and continues" in capsys.readouterr().err.replace("\n", " ")) == said
+    again = {
+        "reset_parameters": lambda: model.reset_parameters(),
+        "loaded": lambda: model.load_state_dict(make().state_dict()),
+    }
+    again["reset_parameters" if make is Foreign else "loaded"]()
+    train(model, dgraph, epochs=2, seed=2)
+    assert capsys.readouterr().err == ""
+
+
 def test_eval_every_scores_some_epochs_and_always_the_last():
     history = train(model(), distribute(learnable(), SelfCommunicator()), epochs=8, eval_every=3)
     assert [r["epoch"] for r in history.records if r["val"] is not None] == [3, 6, 8]

@@ -12,7 +12,7 @@ import numpy as np
 
 from .watched import Call, RankPass, Rows
 
-FLOOR = 1e-4  # of the largest number of a call: what is smaller is compared with it
+FLOOR = 1e-4  # of the largest number of a call, or gradient of all: what is smaller is compared with it
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,9 @@ class Compared:
 
 def compare(one: RankPass, ranks: list[RankPass], tolerance: float) -> Compared:
     """Return how ranks differ from one rank."""
-    calls = [_call(call, one, ranks, tolerance) for call in one.calls]
+    slopes = [rows.gradient for call in one.calls for rows in call.inputs + call.outputs if rows.gradient is not None]
+    steepest = FLOOR * max((np.abs(G).max(initial=0) for G in slopes), default=0)
+    calls = [_call(call, one, ranks, tolerance, steepest) for call in one.calls]
     counted = [of for of in ranks if of.is_counted]
     loss = _whole(np.array(one.loss), [np.array(sum(of.loss for of in counted))], tolerance)
     floor = FLOOR * max((np.abs(G).max(initial=0) for G in one.gradients.values()), default=0)
@@ -72,8 +74,8 @@ def compare(one: RankPass, ranks: list[RankPass], tolerance: float) -> Compared:
     return Compared(calls, loss, gradients, buffers)
 
 
-def _call(call: Call, one: RankPass, ranks: list[RankPass], tolerance: float) -> Differs:
-    """Return how a call differs; NONE where a rank does not make it, as of modules that see rows in chunks."""
+def _call(call: Call, one: RankPass, ranks: list[RankPass], tolerance: float, steepest: float) -> Differs:
+    """Return how a call differs, and its gradients, by steepest at least; NONE where a rank does not make it, as of modules that see rows in chunks."""
     others = [of.by_key[call.key] for of in ranks if call.key in of.by_key]
     sides = ("inputs", "outputs")
     is_alike = all(len(getattr(of, side)) == len(getattr(call, side)) for of in others for side in sides)
@@ -81,8 +83,6 @@ def _call(call: Call, one: RankPass, ranks: list[RankPass], tolerance: float) ->
         return Differs(NONE, NONE, NONE, NONE)
     tensors = [rows.value for rows in call.inputs + call.outputs]
     floor = FLOOR * max((np.abs(T).max(initial=0) for T in tensors), default=0)
-    slopes = [rows.gradient for rows in call.inputs + call.outputs if rows.gradient is not None]
-    steepest = FLOOR * max((np.abs(T).max(initial=0) for T in slopes), default=0)
 
     def largest(side: str, what: str, floor: float) -> Difference:
         found = NONE
@@ -102,7 +102,7 @@ def kind_of(rows: Rows, of: Iterable[Rows], one: RankPass, ranks: list[RankPass]
     lengths = [(len(one.own_n), one, rows.value), *((len(r.own_n), r, x.value) for r, x in zip(ranks, of))]
     if all(len(T) == n for n, _, T in lengths):
         return "nodes"
-    if all(len(T) in r.nonzeros for _, r, T in lengths):
+    if all(_orders(x, r) for x, r in zip((rows, *of), (one, *ranks))):
         return "nonzeros"
     if all(len(T) in r.columns for _, r, T in lengths):
         return "columns"
@@ -124,15 +124,24 @@ def _rows(
         T = np.zeros((len(of[rank].value), *expected.shape[1:])) if T is None else T  # no loss here depends on it
         if T.shape[1:] != expected.shape[1:]:
             return Difference(np.inf, None, frozenset(range(len(ranks))))
-        if kind == "nonzeros":  # in the order of A, own columns first, or of a row's columns
-            all_E, keys = one.nonzeros[len(expected)], mine.nonzeros[len(T)]
-            orders = [(order, _places(all_E, order)) for order in (keys, np.sort(keys))]
+        if kind == "nonzeros":
+            wholes = _orders(rows, one)[: None if rows.edges else 1]
+            orders = [(order, _places(all_E, order)) for all_E in wholes for order in _orders(of[rank], mine)]
+            orders = [(order, places) for order, places in orders if places is not None]
+            if not orders:  # rows of other edges
+                return NONE
             order, places = min(orders, key=lambda of: _largest(T - expected[of[1]]).sum())
             ids = order // len(one.own_n)
         else:
             T = T[: len(mine.own_n)]
-            ids = places = mine.own_n
-        apart_n = _largest(T - expected[places]) / scale
+            order = ids = places = mine.own_n
+        apart_nF = T - expected[places]
+        if kind == "nonzeros" and what == "gradient":  # of equal edges one may have the maximum
+            _, group = np.unique(order, return_inverse=True)
+            sums_nF = np.zeros(apart_nF.shape)
+            np.add.at(sums_nF, group, apart_nF)
+            apart_nF = sums_nF[group]
+        apart_n = _largest(apart_nF) / scale
         if (apart_n > limits[0]).any():
             node = int(ids[apart_n > limits[0]].min())
             node = node if found.node is None else min(node, found.node)
@@ -142,19 +151,30 @@ def _rows(
     return found
 
 
+def _orders(rows: Rows, of: RankPass) -> list[np.ndarray]:
+    """Return the edges that rows may be: of A, own columns first, or of a row's columns; of a wrapped module those it made."""
+    if rows.edges is not None:
+        return rows.edges
+    keys = of.nonzeros.get(len(rows.value))
+    return [] if keys is None else [keys, np.sort(keys)]
+
+
 def _largest(difference_nF: np.ndarray) -> np.ndarray:
     """Return the largest difference of each row, infinite where one is no number."""
     flat_nF = np.abs(difference_nF).reshape(len(difference_nF), int(np.prod(difference_nF.shape[1:])))
     return np.nan_to_num(flat_nF.max(axis=1, initial=0), nan=np.inf)
 
 
-def _places(all_E: np.ndarray, keys_e: np.ndarray) -> np.ndarray:
-    """Return where the nonzeros of a rank are among those of one rank; of equal ones the first is the first."""
+def _places(all_E: np.ndarray, keys_e: np.ndarray) -> np.ndarray | None:
+    """Return where the nonzeros of a rank are among those of one rank, None if not; of equal ones the first is the first."""
     order_E, order_e = np.argsort(all_E, kind="stable"), np.argsort(keys_e, kind="stable")
     first_E, sorted_e = all_E[order_E], keys_e[order_e]
     nth_e = np.arange(len(sorted_e)) - np.searchsorted(sorted_e, sorted_e)
     places_e = np.empty(len(keys_e), np.int64)
-    places_e[order_e] = order_E[np.searchsorted(first_E, sorted_e) + nth_e]
+    found_e = np.searchsorted(first_E, sorted_e) + nth_e
+    if (found_e >= len(all_E)).any() or not np.array_equal(first_E[found_e], sorted_e):
+        return None
+    places_e[order_e] = order_E[found_e]
     return places_e
 
 

@@ -132,7 +132,7 @@ def _reads(fault: Fault, call: Call, world: World, parts: World | None = None) -
     before = run_world(world, fault.task)
     inputs = before[0].by_key[call.key].inputs
     lengths = {len(before[0].own_n), *before[0].columns, *before[0].nonzeros}
-    chosen = next((number for number, rows in enumerate(inputs) if len(rows.value) in lengths), None)
+    chosen = next((number for number, rows in enumerate(inputs) if rows.edges or len(rows.value) in lengths), None)
     if chosen is None:
         return None
 
@@ -147,7 +147,7 @@ def _reads(fault: Fault, call: Call, world: World, parts: World | None = None) -
 def _changed(before: RankPass, after: RankPass, key: Key, owner_N: np.ndarray) -> bool:
     """Return whether what a call returned for nodes outside of part 0 has changed on a rank."""
     for a, b in zip(before.by_key[key].outputs, after.by_key[key].outputs):
-        others = owner_N[nodes_of(len(a.value), before.own_n, before.nonzeros, len(owner_N))] != 0
+        others = owner_N[nodes_of(len(a.value), a.edges, before.own_n, before.nonzeros, len(owner_N))] != 0
         if len(a.value) >= len(others) and not np.array_equal(*(rows.value[: len(others)][others] for rows in (a, b))):
             return True
     return False

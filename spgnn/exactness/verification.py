@@ -65,6 +65,7 @@ class Verification:
 
     rows     a Checked for each world of ranks; finding: the first thing that is wrong, or None.
     slope    how far the gradient of one rank is from differences of its loss, relative.
+    outside  how far wrapped modules are from themselves outside of wrap, relative; None: there are none.
     """
 
     graph: str
@@ -72,6 +73,7 @@ class Verification:
     finding: Finding | None
     slope: float
     tolerance: float
+    outside: float | None = None
 
     @property
     def ok(self) -> bool:
@@ -88,7 +90,10 @@ class Verification:
                 f"{row.ranks:5} {row.replication:2}  {row.edges:8}" + (f"  {row.note[:58]}" if row.note else shown)
             )
         if self.ok:
-            lines += [f"gradient on one rank against differences of the loss: {self.slope:.1e}", "exact on these ranks"]
+            lines.append(f"gradient on one rank against differences of the loss: {self.slope:.1e}")
+            if self.outside is not None:
+                lines.append(f"wrapped modules against themselves outside of wrap: {self.outside:.1e}")
+            lines.append("exact on these ranks")
         return "\n".join(lines if self.ok else [*lines, str(self.finding)])
 
     __repr__ = __str__  # a notebook shows it

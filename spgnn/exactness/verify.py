@@ -17,6 +17,7 @@ from ..errors import SpgnnError, UsageError, check_integer
 from ..graph import Graph, check_is_graph
 from ..layers.foreign.wrap import check_called
 from .compared import NONE, Compared, compare, first_backward, first_forward
+from .outside import outside
 from .reasons import OWN_BUFFER, Fault, why_backward, why_forward, why_loss
 from .verification import CHECKS, Checked, Finding, Verification
 from .watched import ONE, Loss, RankPass, Shift, Task, World, maker, run_world
@@ -66,7 +67,8 @@ def verify(
         print(spgnn.verify(Stack(GCN(16, 32), GCN(32, 4), dropout=0.5), "sbm:n=200,seed=0"))
 
     Compared are what every module returns, in evaluation and in a training pass with dropout, the loss, the gradients of
-    parameters and rows, and the buffers afterwards; and on one rank the gradient with differences of the loss. The first
+    parameters and rows, and the buffers afterwards; and on one rank the gradient with differences of the loss, and each
+    wrapped module with itself, called with the edges of the whole graph. The first
     module that differs is named, with the likely reason, which further runs on changed graphs and inputs decide.
     Args:   model        a module called as model(A, X), wrapped ones too, or a function that makes one; it stays as it is.
             graph        a Graph, or GRAPH of the command line. All modules' outputs are held: a small graph is enough.
@@ -74,7 +76,7 @@ def verify(
                          in one direction alone.
             loss         (Z, y) -> sum over rows with a label, as `train` has it; None: a fixed function of all rows of Z.
             replication  c of one more run in 1.5D, on c^2 ranks; 1: none.
-            tolerance    largest relative difference; of 1e-4 of the largest number of a call, where a tensor is smaller.
+            tolerance    largest relative difference; of 1e-4 of the largest number of a call, or gradient, where one is smaller.
             seed         of partitions and dropout.
             options      of distribute, such as operator and scheme.
     Raises: UsageError and ShapeError of the model itself on one rank.
@@ -98,13 +100,15 @@ def _verified(task: Task, sizes: list[int], replication: int, tolerance: float) 
     slope, moved, one = _slope(task)
     cases = _cases(task, passes, sizes, replication, tolerance)
     finding = _finding(cases, passes, tolerance)
+    apart, wrong = outside(task, passes["evaluation"])
+    finding = wrong if finding is None else finding
     if finding is None and slope > SLOPE_TOLERANCE:
         finding = _wrong_slope(moved, one, slope)
     rows = tuple(
         Checked(case.world.ranks, case.world.replication, case.edges, **case.differences(), note=str(case.error or ""))
         for case in cases
     )
-    return Verification(task.graph.name, rows, finding, slope, tolerance)
+    return Verification(task.graph.name, rows, finding, slope, tolerance, apart)
 
 
 def _of_one(task: Task) -> dict[str, RankPass]:
@@ -187,11 +191,14 @@ def _slope(task: Task) -> tuple[float, Task, RankPass]:
 
     The task and its pass, too: at weights that are moved at random, as a bias of 0 is where ReLU has no slope.
     """
-    names = {name for name, weight in task.make().named_parameters() if weight.requires_grad}
     rng = np.random.default_rng(task.seed)
-    draw = lambda: {
-        name: torch.from_numpy(rng.standard_normal(T.shape)) for name, T in task.state.items() if name in names
-    }
+    model = task.make()  # a weight that modules share has several names
+    same = {name: weight for name, weight in model.named_parameters(remove_duplicate=False) if weight.requires_grad}
+
+    def draw() -> dict[str, torch.Tensor]:
+        drawn = {weight: torch.from_numpy(rng.standard_normal(weight.shape)) for weight in model.parameters()}
+        return {name: drawn[weight] for name, weight in same.items()}
+
     moved = lambda state, along, step: state | {name: state[name] + step * V for name, V in along.items()}
     task = replace(task, state=moved(task.state, draw(), 0.1), is_training=True)
     one, along = run_world(ONE, task)[0], draw()

@@ -17,6 +17,7 @@ from ..dist import Communicator, run_threads
 from ..distgraph import DistGraph, distribute
 from ..errors import ShapeError, UsageError
 from ..graph import Graph
+from ..layers.foreign.wrap import Wrapped
 from ..layers.stack import set_epoch
 from ..spmm.chains.autograd import on_this_thread
 from ..spmm.operator.protocol import SpMM
@@ -74,10 +75,14 @@ class Task:
 
 @dataclass(eq=False)
 class Rows:
-    """A tensor of a call on one rank: its values, and in a training pass the gradient of the loss by them."""
+    """A tensor of a call on one rank: its values, and in a training pass the gradient of the loss by them.
+
+    edges  within a wrapped module the edges that its rows may be, row * N + column of each, in their order; else None.
+    """
 
     value: np.ndarray
     gradient: np.ndarray | None = None
+    edges: list[np.ndarray] | None = None
 
     def keep_gradient(self, G: torch.Tensor | None) -> None:
         """Keep a copy of a gradient, which a custom backward may leave out."""
@@ -138,6 +143,9 @@ class Watch:
         self.columns: set[int] = set()
         self.own_n, self.is_on = np.empty(0, np.int64), True
         self.n_nodes, self.shift, self._ends = n_nodes, shift, 0
+        self.wrapped = [module for module in model.modules() if isinstance(module, Wrapped)]
+        for module in self.wrapped:
+            vars(module)["is_watched"] = True
         for path, module in model.named_modules():
             module.register_forward_pre_hook(self._before(path), with_kwargs=True)
             module.register_forward_hook(self._after, with_kwargs=True)
@@ -183,7 +191,7 @@ class Watch:
             return tree
         into = call.outputs if is_output else call.inputs
         tree = self._shifted(tree, (call.key, len(into), is_output))
-        rows = Rows(tree.detach().clone().numpy())
+        rows = Rows(tree.detach().clone().numpy(), edges=self._edges(len(tree)))
         into.append(rows)
         if tree.requires_grad:
             tree = tree if is_output else tree.view_as(tree)
@@ -194,15 +202,25 @@ class Watch:
         shift = self.shift
         if shift is None or (shift.call, shift.place, shift.is_output) != where:
             return tensor
-        ids = nodes_of(len(tensor), self.own_n, self.nonzeros, self.n_nodes)
+        ids = nodes_of(len(tensor), self._edges(len(tensor)), self.own_n, self.nonzeros, self.n_nodes)
         delta = torch.zeros_like(tensor)
         delta[: len(ids)] = torch.from_numpy(shift.delta(ids, (len(ids), *tensor.shape[1:])))
         return tensor + delta
 
+    def _edges(self, length: int) -> list[np.ndarray] | None:
+        """Return the edges of a wrapped module that runs which have so many rows; None: none runs."""
+        on = next((module.on for module in self.wrapped if module.on is not None), None)
+        if on is None or on.met is None:
+            return None
+        return [target * self.n_nodes + source for target, source in on.met.get(length, ())]
 
-def nodes_of(length: int, own_n: np.ndarray, nonzeros: dict[int, np.ndarray], n_nodes: int) -> np.ndarray:
-    """Return the nodes of the rows of a tensor: of nonzeros the rows of A; else own nodes, which ghosts may follow."""
-    return nonzeros[length] // n_nodes if length != len(own_n) and length in nonzeros else own_n
+
+def nodes_of(
+    length: int, edges: list[np.ndarray] | None, own_n: np.ndarray, nonzeros: dict[int, np.ndarray], n_nodes: int
+) -> np.ndarray:
+    """Return the nodes of the rows of a tensor: of edges or nonzeros the rows of A; else own nodes, which ghosts may follow."""
+    edges = [nonzeros[length]] if edges is None and length in nonzeros else edges
+    return edges[0] // n_nodes if edges and length != len(own_n) else own_n
 
 
 def run_world(world: World, task: Task) -> list[RankPass]:
@@ -228,15 +246,18 @@ def _run_rank(comm: Communicator, world: World, task: Task) -> RankPass:
     watch.meet(dgraph.A)
     model.train(task.is_training)
     set_epoch(model, task.seed, EPOCH if task.is_training else 0)
+    X = dgraph.X
+    if torch.is_tensor(X) and not any(weight.requires_grad for weight in model.parameters()):
+        X = X.detach().clone().requires_grad_()
     try:
         with torch.set_grad_enabled(task.is_training):
-            Z = model(dgraph.A, dgraph.X)
+            Z = model(dgraph.A, X)
             loss, labelled = _loss(Z, dgraph, task.loss, watch)
     except Exception as error:  # raised again, with the module that it comes from
         vars(error)["module"] = watch.open[-1].path if watch.open else ""
         raise
     watch.is_on = False
-    if task.is_training:
+    if task.is_training and loss.requires_grad:
         with on_this_thread(dgraph.A):
             loss.backward()
     own = lambda tensors: {name: T.detach().clone().double().numpy() for name, T in tensors if T is not None}

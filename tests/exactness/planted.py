@@ -235,6 +235,13 @@ class CentredEdges(nn.Module):
         return M_EF - M_EF.mean(0)
 
 
+class FirstEdge(nn.Module):
+    """The first nonzero of a rank."""
+
+    def forward(self, M_EF):
+        return M_EF - M_EF[0]
+
+
 class Foreign(nn.Module):
     """A model of plain torch modules, without a Stack."""
 

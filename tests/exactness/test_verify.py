@@ -110,10 +110,15 @@ def test_a_foreign_model_is_taken_and_a_mistake_between_its_modules_is_its_own()
 
 
 def test_the_modules_within_a_wrapped_one_are_compared_too():
-    good, wrong = (spgnn.wrap(planted.Gathering(5, *more)) for more in ([], [planted.CentredEdges()]))
+    good, wrong = (
+        spgnn.wrap(planted.Gathering(5, *more)) for more in ([planted.CentredEdges()], [planted.FirstEdge()])
+    )
     assert spgnn.verify(Stack(GCN(6, 5), good, GCN(5, 3), dropout=0.5), GRAPH, (1, 3), replication=1).ok
     found = spgnn.verify(Stack(GCN(6, 5), good, wrong, dropout=0.5), GRAPH, (1, 3))
     assert found.finding.module == "layers.2.mlp.2" and "replication" in found.rows[1].note
+    assert "wrapped modules against themselves outside of wrap" in str(
+        spgnn.verify(Stack(GCN(6, 5), good), GRAPH, (1, 2))
+    )
 
 
 def test_a_loss_is_a_sum_over_rows():

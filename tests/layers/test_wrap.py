@@ -125,6 +125,14 @@ def test_a_wrapped_module_computes_what_it_does_on_the_whole_graph(comm, name, i
         np.testing.assert_allclose(got, expected, rtol=1e-10, atol=1e-10)
 
 
+def test_weights_of_the_graph_that_a_forward_names_are_said_once(capsys):
+    dgraph, wrapped = spgnn.distribute(WEIGHTED, dtype="float64"), spgnn.wrap(made(Normed))
+    for _ in range(2):
+        wrapped(dgraph.A, dgraph.X)
+    spgnn.wrap(made(Normed))(spgnn.distribute(GRAPH, dtype="float64").A, torch.tensor(GRAPH.X))
+    assert capsys.readouterr().err.count("Normed is given the weights of the graph") == 1
+
+
 @parallel([1, 3], mpi=[])
 def test_a_wrapped_module_runs_in_inference_mode(comm):
     dgraph = spgnn.distribute(GRAPH, comm, dtype="float64", method="random")
@@ -146,11 +154,16 @@ def test_a_wrapped_module_has_the_state_parameters_and_modes_of_the_module():
     assert next(other.parameters()) is not next(wrapped.parameters())
 
 
+class Centred(nn.Module):
+    def forward(self, x):
+        return torch.relu(x - x.mean(0))
+
+
 @parallel([1, 3], mpi=[])
 def test_a_stack_of_wrapped_modules_trains_alike_on_any_ranks(comm):
     def trained(comm):
         dgraph = spgnn.distribute(WEIGHTED, comm, dtype="float64", method="random")
-        model = Stack(spgnn.wrap(made(Normed)), nn.BatchNorm1d(4), nn.ReLU(), GCN(4, 3), dropout=0.3)
+        model = Stack(spgnn.wrap(made(Normed)), nn.BatchNorm1d(4), spgnn.wrap(Centred()), GCN(4, 3), dropout=0.3)
         return spgnn.train(model, dgraph, epochs=5, lr=0.05)
 
     history, alone = trained(comm), spgnn.run_threads(1, trained)[0]
@@ -253,11 +266,31 @@ def refused(function):
     return type("Refused", (nn.Module,), {"forward": function})()
 
 
+GRU = nn.GRU(6, 6).double()
 REFUSALS = {
     "max at sources": (lambda self, x, edge_index: x.scatter_reduce_(
         0, edge_index[0].view(-1, 1).expand(-1, 6), x[edge_index[0]], "amax"), "takes amax at the node that an edge leaves"),
-    "an adjacency matrix": (lambda self, x, edge_index: (x @ x.T)[edge_index[0], edge_index[1]], "reads a matrix at both ends"),
-    "numbers of nodes": (lambda self, x, edge_index: edge_index[0] * 100 + edge_index[1], "calls (__)?mul(__)? on its edge_index"),
+    "an adjacency matrix": (lambda self, x, edge_index: torch.eye(len(x))[edge_index[0], edge_index[1]], "reads a matrix at both ends"),
+    "numbers of nodes": (lambda self, x, edge_index: edge_index[0] * 100 + edge_index[1], "calls (__)?mul(__)? on the numbers of nodes"),
+    "target numbers": (lambda self, x, edge_index: x * edge_index[1].to(x.dtype).sum(), "calls to on the numbers of nodes"),
+    "an order of ids": (lambda self, x, edge_index: edge_index[0] < edge_index[1], "calls (__)?lt(__)? on the numbers"),
+    "node 0": (lambda self, x, edge_index: edge_index[0] == 0, "calls (__)?eq(__)? on the numbers"),
+    "the largest id": (lambda self, x, edge_index: x / (edge_index.max() + 1), "calls .*div.* on the numbers"),
+    "a count of rows": (lambda self, x, edge_index: x / x.size(0), "computes with the number of its rows"),
+    "num_nodes": (lambda self, x, edge_index, num_nodes: x * num_nodes**-0.5, "computes with the number of its rows"),
+    "rows as ids": (lambda self, x, edge_index: torch.eye(30)[torch.arange(x.size(0))], "calls __getitem__ on the numbers of its rows"),
+    "softmax over nodes": (lambda self, x, edge_index: x.softmax(0), "calls softmax along its nodes or edges"),
+    "largest message": (lambda self, x, edge_index: x[edge_index[0]].max(dim=0), "calls max along its nodes or edges"),
+    "attention": (lambda self, x, edge_index: functional.scaled_dot_product_attention(x[None], x[None], x[None]), "of each row"),
+    "x.T x": (lambda self, x, edge_index: x.T @ x.sin(), "calls .*matmul.* of each row with each other"),
+    "Conv1d": (lambda self, x, edge_index: functional.conv1d(x.t(), x.new_ones(6, 6, 1)), "calls conv1d along"),
+    "a GRU over nodes": (lambda self, x, edge_index: GRU(x), "calls gru along"),
+    "a number of all": (lambda self, x, edge_index: functional.mse_loss(x, x.sin()), "calls mse_loss of its nodes or edges"),
+    "a sparse matrix": (lambda self, x, edge_index: torch.sparse_coo_tensor(
+        edge_index, torch.ones(edge_index.size(1)), (30, 30)), "for A @ x write torch.zeros_like"),
+    "RReLU": (lambda self, x, edge_index: functional.rrelu(x, training=True), "calls rrelu, whose numbers differ"),
+    "a net of data": (lambda self, data, edge_index: data.x, "takes data: give call=lambda"),
+    "what the module refuses": (lambda self, x, edge_index, edge_type=None: edge_type.long(), "raised AttributeError .*give call="),
     "both directions": (lambda self, x, edge_index: torch.cat([edge_index, edge_index.flip(0)], 1), "joins both rows"),
     "random numbers": (lambda self, x, edge_index: x * torch.rand_like(x), "calls rand_like, whose numbers differ between ranks"),
     "an argument": (lambda self, x, edge_index, pos: x, "needs pos, which a graph does not have: give call="),
@@ -272,6 +305,35 @@ def test_what_has_no_meaning_on_a_part_of_the_edges_is_refused(comm, name):
     dgraph = spgnn.distribute(GRAPH, comm, dtype="float64", method="random")
     with pytest.raises(UsageError, match=message):
         spgnn.wrap(refused(function))(dgraph.A, dgraph.X)
+
+
+KEPT = {
+    "mean": lambda self, x, edge_index: x - x.mean(0),
+    "mean of messages": lambda self, x, edge_index: x * x[edge_index[0]].tanh().mean(dim=0, keepdim=True),
+    "sum": lambda self, x, edge_index: x / (1 + x.sum() ** 2),
+    "count": lambda self, x, edge_index: x * (x > 0).sum(0),
+    "heads": lambda self, x, edge_index: (x.view(-1, 2, 3) - x.view(-1, 2, 3).mean(1, keepdim=True)).flatten(1),
+    "rows of a mask": lambda self, x, edge_index: x * x[x[:, 0] > 0].mean(0),
+    "products": lambda self, x, edge_index: x @ x.new_ones(6, 6) + functional.softmax(x, 1) + functional.rrelu(x),
+    "own loops": lambda self, x, edge_index: torch.zeros(x.size(0), 6, dtype=x.dtype).index_add_(
+        0, torch.cat([edge_index[1], torch.arange(x.size(0))]), torch.cat([x[edge_index[0]], x])),
+    "int32": lambda self, x, edge_index: torch.zeros_like(x).index_add_(
+        0, edge_index.to(torch.int32)[1], x[edge_index.int()[0]]),
+    "checks": lambda self, x, edge_index: x if x.isfinite().all() and int(edge_index.max()) < 30 else None,
+}  # fmt: skip
+
+
+@parallel([1, 3], mpi=[])
+@pytest.mark.parametrize("name", list(KEPT))
+def test_sums_and_means_of_rows_are_those_of_all_ranks_and_rows_alone_stay(comm, name):
+    dgraph = spgnn.distribute(GRAPH, comm, dtype="float64", method="random", keep=False)
+    A, whole, own = GRAPH.A.tocoo(), torch.tensor(GRAPH.X).requires_grad_(), dgraph.X.clone().requires_grad_()
+    expected = refused(KEPT[name])(whole, torch.tensor(np.stack([A.col, A.row])).long())
+    Z = spgnn.wrap(refused(KEPT[name]))(dgraph.A, own)
+    for rows, ids in ((expected, torch.arange(30)), (Z, torch.tensor(dgraph.A.node_n))):
+        loss_of(rows, ids).backward()
+    np.testing.assert_allclose(dgraph.collect(Z.detach().numpy()), expected.detach(), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(dgraph.collect(own.grad.numpy()), whole.grad, rtol=1e-9, atol=1e-12)
 
 
 @parallel([1, 2], mpi=[])
@@ -293,11 +355,18 @@ def test_replication_is_refused(comm):
         spgnn.wrap(made(Normed))(dgraph.A, dgraph.X)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 def test_modules_that_need_all_rows_are_refused_with_their_reason():
     SuperGATConv = type("SuperGATConv", (nn.Module,), {})
     net = nn.Sequential(nn.Linear(2, 2), SuperGATConv())
     with pytest.raises(UsageError, match="1, a SuperGATConv, cannot be wrapped: it draws edges or nodes"):
         spgnn.wrap(net)
+    for made, message in (
+        (torch.compile(nn.Linear(2, 2)), "compiled: give the module"),
+        (torch.jit.script(net[0]), "scripted"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            spgnn.wrap(made)
     with pytest.raises(UsageError, match="has weights without a shape: give in_channels, not -1"):
         spgnn.wrap(nn.LazyLinear(3))
     with pytest.raises(UsageError, match="wrap got a str; expected a torch.nn.Module"):

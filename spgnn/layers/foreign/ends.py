@@ -36,7 +36,9 @@ class Ends(torch.Tensor):
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
-        raise UsageError("the edge_index of a wrapped module was used outside of its forward, as checkpointing does")
+        raise UsageError(
+            "the edge_index of a wrapped module was used outside of its forward, as checkpointing does: call it without"
+        )
 
 
 def ends(index: torch.Tensor, *roles: Role) -> Ends:
@@ -114,10 +116,14 @@ class LocalEdges:
         m, device = len(self.target_m), plain(self.index).device
         return ends(torch.zeros(m, dtype=torch.int64, device=device), Role.WHOLE)
 
+    def ends_of(self, index: Ends) -> np.ndarray:
+        """Return the original ids of both ends of edges, (2, E) int64."""
+        place = {Role.SOURCE: self.source_t, Role.TARGET: self.target_m}
+        return np.stack([place[role][row] for role, row in zip(index.roles, plain(index).cpu().numpy())])
+
     def ids(self, index: Ends) -> np.ndarray:
         """Return an id per edge, (E,) int64, that does not depend on the ranks; parallel edges get different ones."""
-        place = {Role.SOURCE: self.source_t, Role.TARGET: self.target_m}
-        first, second = (place[role][row] for role, row in zip(index.roles, plain(index).cpu().numpy()))
+        first, second = self.ends_of(index)
         id_E = (second << 32) ^ first
         order = np.argsort(id_E, kind="stable")
         is_new = np.diff(id_E[order], prepend=-1) != 0

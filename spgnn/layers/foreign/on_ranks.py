@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
-from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from ...errors import ShapeError, UsageError
@@ -20,6 +20,20 @@ from ...spmm.chains.dropout import drop_rows, is_nothing
 from ...spmm.exchange.owners import RankMax, RankSum, ToOwners, any_rank, has_other_ranks
 from ...spmm.operator.view import LayerView
 from .ends import Ends, LocalEdges, Role, ends, plain, roles_in
+from .mended import MENDED, RANDOM, bound, is_drawn
+from .row_dims import (
+    ARITHMETIC,
+    RowCount,
+    check,
+    check_is_no_number,
+    check_row_numbers,
+    is_sum,
+    mark,
+    marked,
+    row_dim,
+    row_dim_of,
+    sum_of_ranks,
+)  # fmt: skip
 
 HELD = 2  # tables of gathered rows: a convolution that reads one matrix twice exchanges it once
 
@@ -28,6 +42,9 @@ class OnRanks(TorchFunctionMode):
     """The pass of one module: its operator, its edges, and how many masks it has drawn.
 
     passing  the edges of the propagate that runs, else None.
+    trusted  of the modules that run, the innermost last.
+    met      {E: (target, source) original ids of each edge_index of E edges, the graph's and those made of it}, for
+             `verify`; None: not noted.
     Args: A      LayerView of the operator without normalisation, with the key of dropout.
           edges  None: of a module without any.
     """
@@ -37,13 +54,51 @@ class OnRanks(TorchFunctionMode):
         self.A, self.edges = A, edges
         self.passing: Ends | None = None
         self.draw = 0
+        self.trusted = [False]  # whether the module that runs is PyG's, whose use of rows is known
+        self.met: dict[int, list[np.ndarray]] | None = None
         self._tables: list[tuple[torch.Tensor, int, torch.Tensor]] = []
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        kwargs, name = kwargs or {}, getattr(func, "__name__", str(func))
+        kwargs, name = kwargs or {}, "t" if func in TRANSPOSES else getattr(func, "__name__", str(func))
+        rows = marked(args, kwargs)
+        if not self.trusted[-1]:
+            check_row_numbers(name, args)
+        if rows and not self.trusted[-1]:
+            check(name, args, kwargs)
+            if is_sum(name, args, kwargs):
+                return sum_of_ranks(self.A, name, args, kwargs)
+        out = self._computed(func, name, types, args, kwargs)
+        if name == "arange" and any(isinstance(arg, RowCount) for arg in args):
+            vars(out)["is_row_number"] = True
+        if not rows or isinstance(out, Ends):
+            return out
+        if not self.trusted[-1]:
+            check_is_no_number(name, out)
+        if isinstance(out, (int, torch.Size)):
+            return self._sizes(func, out, rows[0], args)
+        for part in out if isinstance(out, (tuple, list)) else (out,):
+            if isinstance(part, torch.Tensor) and not isinstance(part, Ends):
+                mark(part, row_dim_of(name, part, rows[0], args, kwargs))
+        return out
+
+    def _sizes(self, func: Any, out: Any, x: torch.Tensor, args: tuple[Any, ...]) -> Any:
+        """Return x.size(dim) or x.shape, in which the number of rows of a rank is an RowCount."""
+        dim = row_dim(x)
+        if self.trusted[-1] or func not in SIZES or x is not args[0]:
+            return out
+        if isinstance(out, torch.Size):
+            return torch.Size([RowCount(size) if place == dim else size for place, size in enumerate(out)])
+        return RowCount(out) if len(args) > 1 and args[1] % x.ndim == dim else out
+
+    def _computed(self, func: Any, name: str, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func in MENDED:
             return MENDED[func](self, *args, **kwargs)
-        if name in RANDOM:
+        if name in SPARSE:
+            raise UsageError(
+                f"a wrapped module calls {name}, a matrix of which a rank has a part; for A @ x write "
+                "torch.zeros_like(x).index_add_(0, edge_index[1], x[edge_index[0]])"
+            )
+        if name in RANDOM and is_drawn(func, args, kwargs):
             raise UsageError(
                 f"a wrapped module calls {name}, whose numbers differ between ranks; only dropout can be drawn by nodes"
             )
@@ -51,13 +106,26 @@ class OnRanks(TorchFunctionMode):
             args = (args[0], _without_masks(args[1]))
         if Ends not in types:
             return func(*args, **kwargs)
+        if not self.trusted[-1]:
+            _check_numbers(name, args)
         if name in ON_ENDS:
-            return ON_ENDS[name](self, func, args, kwargs)
+            out = ON_ENDS[name](self, func, args, kwargs)
+            self.meet(out)
+            return out
         if name in PLAIN or all(role is Role.TARGET for role in roles_in((args, kwargs))):
             return func(*plain(args), **plain(kwargs))
         raise UsageError(
             f"a wrapped module calls {name} on its edge_index, which has no meaning on a part of the edges"
         )
+
+    def meet(self, index: Any) -> None:
+        """Note the edges of an edge_index that was made."""
+        if self.met is None or self.edges is None or not isinstance(index, Ends) or len(index.roles) < 2:
+            return
+        ids = self.edges.ends_of(index)[::-1]
+        known = self.met.setdefault(ids.shape[1], [])
+        if not any(np.array_equal(ids, other) for other in known):
+            known.append(ids)
 
     @property
     def is_alone(self) -> bool:
@@ -130,43 +198,10 @@ class OnRanks(TorchFunctionMode):
         return H * drop_rows(self.A, ones, ids, rate, self.A.drawn_key(self.draw)).view(H.shape)
 
 
-def _dropout(on: OnRanks, input, p: float = 0.5, training: bool = True, inplace: bool = False):
-    if not training or p == 0:
-        return input
-    out = torch.zeros_like(input) if p == 1 else on.drop(input, p)
-    return input.copy_(out) if inplace else out
-
-
-def _batch_norm(on: OnRanks, *args, **kwargs):
-    """Return (x - mean) / sqrt(var + eps) w + b, mean and variance over the rows of all ranks."""
-    names = "input running_mean running_var weight bias training momentum eps"
-    input, running_mean, running_var, weight, bias, training, momentum, eps = _bound(names, args, kwargs)
-    if not training or not has_other_ranks(on.A):
-        return functional.batch_norm(*args, **kwargs)
-    momentum, eps = 0.1 if momentum is None else momentum, 1e-5 if eps is None else eps
-    dims, shape, dtype = [d for d in range(input.ndim) if d != 1], [1, -1, *[1] * (input.ndim - 2)], input.dtype
-    input = input.float() if dtype == torch.bfloat16 else input
-    rows = input.numel() // input.shape[1]
-    sums = RankSum.apply(on.A, torch.cat([input.sum(dims), input.new_full((1,), rows)]))
-    count = sums[-1].detach()
-    mean = sums[:-1] / count
-    apart = input - mean.view(shape)
-    var = RankSum.apply(on.A, apart.square().sum(dims)) / count
-    if running_mean is not None:
-        with torch.no_grad():
-            running_mean.lerp_(mean, momentum)
-            running_var.lerp_(var * (count / (count - 1)), momentum)
-    out = apart * (var.view(shape) + eps).rsqrt()
-    out = out if weight is None else out * weight.view(shape)
-    return (out if bias is None else out + bias.view(shape)).to(dtype)
-
-
-MENDED: dict[Callable, Callable] = {functional.dropout: _dropout, functional.batch_norm: _batch_norm}
-RANDOM = frozenset(
-    "rand randn randint rand_like randn_like randint_like randperm bernoulli bernoulli_ multinomial normal normal_ "
-    "uniform_ exponential_ random_ geometric_ cauchy_ log_normal_ gumbel_softmax alpha_dropout feature_alpha_dropout "
-    "dropout1d dropout2d dropout3d feature_dropout dropout_ poisson instance_norm".split()
-)
+TRANSPOSES = (torch.Tensor.T.__get__, torch.Tensor.mT.__get__)  # pyrefly: ignore[missing-attribute]
+SIZES = (torch.Tensor.size, torch.Tensor.shape.__get__)  # pyrefly: ignore[missing-attribute]
+SPARSE = frozenset("sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor".split())
+ORDERED = frozenset("lt le gt ge".split())
 # Functions of an index that give no places: sizes, types and comparisons.
 PLAIN = frozenset(
     "size dim nelement ndimension stride is_contiguous storage_offset element_size get_device is_floating_point "
@@ -176,11 +211,19 @@ PLAIN = frozenset(
 )
 
 
-def _bound(names: str, args, kwargs) -> list:
-    """Return the arguments of these names, then all others that are given by place."""
-    listed = names.split()
-    found = dict(zip(listed, args)) | kwargs
-    return [found.get(name) for name in listed] + list(args[len(listed) :])
+def _check_numbers(name: str, args) -> None:
+    """Raise UsageError for what computes with the numbers of nodes in an index, or compares them with other numbers."""
+    bare, indices = name.strip("_").removeprefix("r"), [isinstance(arg, Ends) for arg in args]
+    if any(
+        isinstance(arg, Ends) and (Role.WHOLE in arg.roles or plain(arg).ndim == 0 and bare == "add") for arg in args
+    ):
+        return
+    if name in ("to", "type") and not any(isinstance(arg, torch.dtype) and arg.is_floating_point for arg in args):
+        return
+    if bare in ARITHMETIC | ORDERED or bare in ("eq", "ne") and not all(indices):
+        raise UsageError(
+            f"a wrapped module calls {name} on the numbers of nodes in its edge_index, which a rank numbers by itself"
+        )
 
 
 def _whole(index: Ends) -> tuple[Role, torch.Tensor]:
@@ -192,11 +235,13 @@ def _whole(index: Ends) -> tuple[Role, torch.Tensor]:
 
 def _select(on: OnRanks, func, args, kwargs):
     """x.index_select(dim, index), and x.gather of an index that was expanded."""
-    x, dim, index, *rest = _bound("input dim index", args, kwargs)
+    x, dim, index, *rest = bound("input dim index", args, kwargs)
     if isinstance(x, Ends):  # a permutation or choice of edges
         return ends(func(plain(x), dim, plain(index), *rest), *x.roles)
     role, place = _whole(index)
-    return func(_rows_of(on, x, dim % x.ndim, role), dim, place, *rest)
+    out = func(_rows_of(on, x, dim % x.ndim, role), dim, place, *rest)
+    mark(out, dim % x.ndim)
+    return out
 
 
 def _rows_of(on: OnRanks, x: torch.Tensor, dim: int, role: Role) -> torch.Tensor:
@@ -220,7 +265,9 @@ def _get(on: OnRanks, func, args, kwargs):
             "a wrapped module reads a matrix at both ends of its edges, which no rank has: an adjacency matrix"
         )
     role, _ = _whole(keys[places[0]])
-    return func(_rows_of(on, x, places[0], role), plain(key))
+    out = func(_rows_of(on, x, places[0], role), plain(key))
+    mark(out, places[0])
+    return out
 
 
 def _set(on: OnRanks, func, args, kwargs):
@@ -262,14 +309,16 @@ def _without_masks(key):
 def _scatter(on: OnRanks, func, args, kwargs):
     """out.scatter_add_(dim, index, src), index_add_ and scatter_reduce_."""
     names = "input dim index src" if "index_add" not in func.__name__ else "input dim index source"
-    out, dim, index, src, *rest = _bound(names, args, kwargs)
+    out, dim, index, src, *rest = bound(names, args, kwargs)
     more = {key: value for key, value in kwargs.items() if key not in names.split()}
     role, place = _whole(index)
     dim, name = dim % out.ndim, func.__name__
     if role is not Role.WHOLE:
         on.check_rows(out, dim)
     if role is Role.TARGET:
-        return func(out, dim, place, src, *rest, **more)
+        out = func(out, dim, place, src, *rest, **more)
+        mark(out, dim)
+        return out
     how = more.get("reduce", rest[0] if rest and isinstance(rest[0], str) else "sum")
     is_sum = how == "sum" and name.rstrip("_") in ("scatter_add", "index_add", "scatter_reduce")
     if not is_sum and (role is Role.SOURCE or how not in ("amax", "amin")):
@@ -283,7 +332,9 @@ def _scatter(on: OnRanks, func, args, kwargs):
     if is_sum:
         rows = out.new_zeros(shape).index_add(dim, _flat_index(place, dim), src)
         rows = on.at_owners(rows, dim) if role is Role.SOURCE else RankSum.apply(on.A, rows)
-        return out.add_(rows) if name.endswith("_") else out + rows
+        out = out.add_(rows) if name.endswith("_") else out + rows
+        mark(out, dim if role is Role.SOURCE else None)
+        return out
     sign = 1 if how == "amax" else -1
     at = place.expand_as(src) if place.ndim == src.ndim else place
     least = out.new_full(shape, float("-inf")).scatter_reduce(dim, at, sign * src, "amax", include_self=False)
@@ -307,12 +358,13 @@ def _kept(on: OnRanks, func, args, kwargs):
         return value
     if len(args[0].roles) > 1 and value.shape != index.shape:
         raise UsageError(f"a wrapped module calls {func.__name__} on its edge_index, which mixes its rows")
-    return ends(value, *args[0].roles) if torch.is_tensor(value) and value.dtype == index.dtype else value
+    is_index = torch.is_tensor(value) and not value.is_floating_point() and value.dtype != torch.bool
+    return ends(value, *args[0].roles) if is_index else value
 
 
 def _joined(on: OnRanks, func, args, kwargs):
     """torch.cat of indices along their edges; rows that are added, as self-loops, are own rows."""
-    items, dim = _bound("tensors dim", args, kwargs)
+    items, dim = bound("tensors dim", args, kwargs)
     found = {item.roles for item in items if isinstance(item, Ends)}
     index = next(item for item in items if isinstance(item, Ends))
     if len(found) != 1 or (dim or 0) % plain(index).ndim != plain(index).ndim - 1:
@@ -322,7 +374,7 @@ def _joined(on: OnRanks, func, args, kwargs):
 
 def _stacked(on: OnRanks, func, args, kwargs):
     """torch.stack([row, col])."""
-    items, dim = _bound("tensors dim", args, kwargs)
+    items, dim = bound("tensors dim", args, kwargs)
     if dim or not all(isinstance(item, Ends) and len(item.roles) == 1 for item in items):
         raise UsageError("a wrapped module stacks a row of its edge_index beside something else")
     return ends(func(plain(items)), *(item.roles[0] for item in items))
@@ -334,6 +386,13 @@ def _unbound(on: OnRanks, func, args, kwargs):
     if len(index.roles) == 1:
         return func(*plain(args), **kwargs)
     return tuple(ends(row, role) for row, role in zip(plain(index).unbind(0), index.roles))
+
+
+def _plus(on: OnRanks, func, args, kwargs):
+    """index.max() + 1, which is a number of rows."""
+    if any(plain(arg).ndim for arg in args if isinstance(arg, Ends)):
+        raise UsageError("a wrapped module adds something to the numbers of nodes in its edge_index")
+    return ends(func(*plain(args), **kwargs), Role.TARGET)
 
 
 def _flipped(on: OnRanks, func, args, kwargs):
@@ -362,8 +421,9 @@ def _bounds(on: OnRanks, func, args, kwargs):
     """index.max() + 1 is the number of rows that an index may have: own rows, whatever edges there are."""
     if len(args) > 1 or kwargs:
         raise UsageError(f"a wrapped module calls {func.__name__} along a row of its edge_index")
-    last = 0 if Role.WHOLE in args[0].roles or func.__name__.endswith("min") else on.A.m - 1
-    return torch.tensor(last)
+    if Role.WHOLE in args[0].roles or func.__name__.endswith("min"):
+        return torch.tensor(0)
+    return ends(torch.tensor(on.A.m - 1), Role.TARGET)
 
 
 ON_ENDS: dict[str, Callable] = {
@@ -373,13 +433,14 @@ ON_ENDS: dict[str, Callable] = {
     ),
     **dict.fromkeys(("index_add_", "index_add"), _scatter),
     **dict.fromkeys(("view", "reshape", "expand", "expand_as", "unsqueeze", "squeeze", "flatten", "view_as"), _kept),
-    **dict.fromkeys(("contiguous", "clone", "detach", "to", "long", "type", "cpu"), _kept),
+    **dict.fromkeys(("contiguous", "clone", "detach", "to", "long", "int", "type", "cpu"), _kept),
     **dict.fromkeys(("max", "min", "amax", "amin"), _bounds),
     "__getitem__": _get,
     "__setitem__": _set,
     "cat": _joined,
     "stack": _stacked,
     "unbind": _unbound,
+    **dict.fromkeys(("add", "__add__", "__radd__"), _plus),
     "flip": _flipped,
     "sort": _sorted,
     "numel": _length,

@@ -17,11 +17,13 @@ from torch import nn
 from ...errors import ShapeError, UsageError, is_number
 from ...spmm.chains.dropout import NOTHING, dropout_key
 from ...spmm.exchange.owners import has_other_ranks
+from ...terminal import say
 from ..layer import Layer, derived
 from ..stack import Seeded, operands, set_epoch
 from .ends import Ends, LocalEdges, plain
 from .on_ranks import OnRanks
 from .pyg_kernels import use_kernels
+from .row_dims import RowCount, mark
 
 Call = Callable[[nn.Module, "LocalGraph", torch.Tensor], torch.Tensor]
 
@@ -82,17 +84,20 @@ class LocalGraph:
     edge_weight  (E,), or None where all weights are 1.
     edge_attr    (E, F_e) of the graph, or None.
     batch        (m,), the graph of each node, as PyG's norms and pooling read it.
-    num_nodes    m.
+    num_nodes    m, an RowCount: a size of tensors, not the number of nodes of the graph.
     """
 
     def __init__(self, on: OnRanks, edges: LocalEdges):
-        self.on, self.edges, self.num_nodes = on, edges, on.A.m
+        self.on, self.edges, self.num_nodes = on, edges, RowCount(on.A.m)
         self.edge_index, self.edge_weight, self.batch = edges.index, edges.weight_E, edges.batch
+        mark(edges.weight_E, 0)
 
     @property
     def edge_attr(self) -> torch.Tensor | None:
         """The attributes of edges, in the order of edge_index."""
-        return self.edges.attributes(self.on.A.operator)
+        attr_EF = self.edges.attributes(self.on.A.operator)
+        mark(attr_EF, 0)
+        return attr_EF
 
     def columns(self, H_mF: torch.Tensor) -> torch.Tensor:
         """Return own, then ghost rows (t, F), for modules that gather by themselves: places[0] are their numbers. Collective."""
@@ -115,6 +120,7 @@ class Wrapped(Layer, Seeded):
     module: nn.Module
     call: Call | None
     on: OnRanks | None  # the pass that runs
+    is_watched: bool  # by verify
 
     def __init__(self, module: nn.Module, call: Call | None = None):
         if not isinstance(module, nn.Module):
@@ -123,7 +129,7 @@ class Wrapped(Layer, Seeded):
         nn.Module.__init__(self)
         # The dicts of the module itself: its state_dict, parameters and children. What is set by name would be a child.
         shared = {name: getattr(module, name) for name in ("_parameters", "_buffers", "_modules", "training")}
-        vars(self).update(module=module, call=call, on=None, drawn=[], **shared)
+        vars(self).update(module=module, call=call, on=None, is_watched=False, drawn=[], **shared)
         for inner in module.modules():
             _follow(self, inner)
 
@@ -159,14 +165,17 @@ class Wrapped(Layer, Seeded):
         H = X if torch.is_tensor(X) else X.dense()
         dtype = torch.float64 if A.dtype == torch.float64 else torch.float32
         H = H if H.dtype == dtype else H.to(dtype)
+        mark(H, 0)
         with torch.inference_mode(False):
             edges = A.operator.once(LocalEdges, lambda: LocalEdges.of(A, dtype))
         on = OnRanks(A, edges)
+        if self.is_watched:
+            on.met = {}
+            on.meet(edges.index)
         vars(self)["on"] = edges.index.on = edges.batch.on = on
         try:
             with on, torch.autocast("cuda" if H.device.type == "cuda" else "cpu", enabled=False):
-                graph = LocalGraph(on, edges)
-                out = self.call(self.module, graph, H) if self.call else self.module(H, **self._arguments(graph))
+                out = self.called(LocalGraph(on, edges), H)
         finally:
             vars(self)["on"] = edges.index.on = edges.batch.on = None
             _clear_caches(self.module)
@@ -177,7 +186,31 @@ class Wrapped(Layer, Seeded):
             )
         return A.select(out)
 
-    def _arguments(self, graph: LocalGraph) -> dict[str, Any]:
+    def called(self, graph: Any, x: torch.Tensor) -> Any:
+        """Return what the module returns for a LocalGraph, or the whole graph with the same attributes."""
+        if self.call:
+            return self.call(self.module, graph, x)
+        given = self._arguments(graph)
+        if (
+            "edge_weight" in given
+            and isinstance(graph, LocalGraph)
+            and graph.on.A.comm.rank == 0
+            and not self.is_watched
+        ):
+            if not vars(self).get("is_said"):
+                say(
+                    f"{type(self.module).__name__} is given the weights of the graph, as edge_weight; call=... leaves them out"
+                )
+            vars(self)["is_said"] = True
+        try:
+            return self.module(x, **given)
+        except (AssertionError, AttributeError, TypeError) as error:
+            raise UsageError(
+                f"{type(self.module).__name__}, called as module(x, {', '.join(given)}), raised {type(error).__name__} "
+                f"({error}); for other arguments give call=lambda module, graph, x: ..."
+            ) from error
+
+    def _arguments(self, graph: Any) -> dict[str, Any]:
         """Return the arguments of the module's forward after x, by name."""
         given = {}
         # Of the class: a convolution on kernels has another forward.
@@ -194,7 +227,8 @@ class Wrapped(Layer, Seeded):
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 continue
             is_taken = name in TAKEN and not (name == "edge_attr" and _ignores_attributes(self.module))
-            value = getattr(graph, TAKEN[name]) if is_taken else None
+            is_left_out = name == "batch" and not isinstance(graph, LocalGraph) and parameter.default is None
+            value = getattr(graph, TAKEN[name]) if is_taken and not is_left_out else None
             if value is not None:
                 given[name] = value
             elif parameter.default is parameter.empty:
@@ -228,12 +262,25 @@ def _ignores_attributes(module: nn.Module) -> bool:
 def _follow(wrapped: Wrapped, inner: nn.Module) -> None:
     """Register hooks: note the edges of a propagate, and pass batch to norms. Use kernels of spgnn where they exist."""
     use_kernels(inner)
+    inner.register_forward_pre_hook(partial(_trust, wrapped))
+    inner.register_forward_hook(partial(_distrust, wrapped))
     for kind in ("propagate", "edge_update"):
         if hasattr(inner, f"register_{kind}_forward_pre_hook"):
             getattr(inner, f"register_{kind}_forward_pre_hook")(partial(_enter, wrapped))
             getattr(inner, f"register_{kind}_forward_hook")(partial(_leave, wrapped))
     if "batch" in inspect.signature(inner.forward).parameters and inner is not wrapped.module:
         inner.register_forward_pre_hook(partial(_give_batch, wrapped), with_kwargs=True)
+
+
+def _trust(wrapped: Wrapped, inner: nn.Module, args) -> None:
+    if wrapped.on is not None:
+        is_torch, is_pyg = (type(inner).__module__.startswith(name) for name in ("torch.nn.", "torch_geometric."))
+        wrapped.on.trusted.append(is_pyg or is_torch and wrapped.on.trusted[-1])
+
+
+def _distrust(wrapped: Wrapped, inner: nn.Module, args, out) -> None:
+    if wrapped.on is not None:
+        wrapped.on.trusted.pop()
 
 
 def _enter(wrapped: Wrapped, inner: nn.Module, inputs) -> None:
@@ -266,6 +313,10 @@ def _clear_caches(module: nn.Module) -> None:
 def check_module(module: nn.Module) -> None:
     """Raise UsageError where a module, or one in it, cannot run on a part of the rows."""
     for name, inner in module.named_modules():
+        is_compiled = hasattr(inner, "_orig_mod") or getattr(inner, "_compiled_call_impl", None) is not None
+        if is_compiled or isinstance(inner, torch.jit.ScriptModule):
+            kind = "compiled: give the module itself, as net in torch.compile(net)" if is_compiled else "scripted"
+            raise UsageError(f"{name or type(inner).__name__} cannot be wrapped: it is {kind}")
         for cls in type(inner).__mro__:
             if cls.__name__ in REFUSED:
                 where = f"{name}, a {type(inner).__name__}," if name else f"a {type(inner).__name__}"

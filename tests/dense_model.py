@@ -60,9 +60,8 @@ def gradients_are_the_dense_ones(comm, graph, model_name, how, prune="never", **
     assert abs(loss - expected_loss) <= 1e-10 * expected_loss
     Z = dense_logits(graph, new(), how)
     assert relative(dgraph.collect(trainer.logits().detach().numpy()), Z) <= 1e-10
-    least = 1e-4 * max(
-        np.abs(gradient).max() for gradient in gradients
-    )  # some are 0: a softmax does not see equal shifts
+    # Some gradients are 0: a softmax does not see equal shifts.
+    least = 1e-4 * max(np.abs(gradient).max() for gradient in gradients)
     for parameter, gradient in zip(trainer.model.parameters(), gradients):
         scale = max(np.abs(gradient).max(), least)
         assert np.abs(parameter.grad.numpy() - gradient).max() <= 1e-10 * scale

@@ -2,7 +2,7 @@
 
 import torch
 
-from spgnn.layers import Layer
+from spgnn.layers import GCN, Layer, Stack
 
 
 class Residual(Layer):
@@ -47,3 +47,10 @@ class Bare(torch.nn.Module):
 
     def forward(self, A, X):
         return A @ self.last(torch.tanh(A @ self.first(X)))
+
+
+def frozen(number):
+    """Three layers, the weights of one of which are not trained."""
+    model = Stack(GCN(6, 9, act="relu"), GCN(9, 5, act="relu"), GCN(5, 3))
+    model.layers[number].requires_grad_(False)
+    return model

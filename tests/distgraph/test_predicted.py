@@ -4,7 +4,7 @@ import pytest
 import torch
 from counted_bytes import predict_and_compare
 from graphs import random_graph
-from models import Bare, Residual, TwoHops, TwoProducts
+from models import Bare, Residual, TwoHops, TwoProducts, frozen
 from worlds import parallel
 
 from spgnn import train
@@ -73,12 +73,6 @@ class Pulled(Layer):
     def forward(self, A, H):
         H_tF = A.fetch(H @ self.W).tensor
         return H_tF[: len(H)] + H_tF.mean(dim=0)
-
-
-def frozen(number):
-    model = Stack(GCN(6, 9, act="relu"), GCN(9, 5, act="relu"), GCN(5, 3))
-    model.layers[number].requires_grad_(False)
-    return model
 
 
 CUSTOM = {

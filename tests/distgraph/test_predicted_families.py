@@ -5,7 +5,7 @@ import torch
 from counted_bytes import predict_and_compare
 from dense_model import gradients_are_the_dense_ones
 from graphs import random_graph
-from models import TwoHops
+from models import TwoHops, TwoProducts
 from worlds import parallel, some
 
 from spgnn import train
@@ -31,17 +31,10 @@ class Averaged(Layer):
         return A @ (H @ self.W) + A.select(H) @ self.V
 
 
-class TwoWays(Layer):
-    """A H W + A (H V): two products of different widths, of which that with X is cached."""
+class TwoWays(TwoProducts):
+    """Two products of different widths, of which that with X is cached."""
 
     hops = 1
-
-    def __init__(self, f_in, f_out):
-        super().__init__(f_in, f_out)
-        self.W, self.V = self.weight(f_in, f_out), self.weight(f_in, f_out)
-
-    def forward(self, A, H):
-        return (A @ H) @ self.W + A @ (H @ self.V)
 
 
 class Weighted(Layer):

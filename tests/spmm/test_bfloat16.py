@@ -6,8 +6,7 @@ import kernel_reference as reference
 import numpy as np
 import pytest
 import torch
-from test_kernels import HALF_BIT, ISAS, bfloat, value
-from test_kernels import random_csr as random_csr_of
+from test_kernels import HALF_BIT, ISAS, bfloat, random_csr, value
 
 from spgnn.errors import ShapeError
 from spgnn.spmm.kernels import _kernels, torch_dense
@@ -15,10 +14,6 @@ from spgnn.spmm.kernels.buffers import BufferPool
 from spgnn.spmm.kernels.csr import LocalCSR
 from spgnn.spmm.operator import features as rows
 from spgnn.spmm.operator.timing import Operations
-
-
-def random_csr(n, m, density=0.4):
-    return random_csr_of(n, m, density, np.float32)
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -58,7 +53,7 @@ def test_dropout_and_finish_of_bfloat16(isa):
 
 
 def test_a_bfloat16_block_multiplies_both_types_and_passes_the_dot_test():
-    A = LocalCSR(random_csr(30, 50, 0.2), torch.bfloat16)
+    A = LocalCSR(random_csr(30, 50, 0.2, np.float32), torch.bfloat16)
     x, y = torch.randn(50, 7), torch.randn(30, 7)
     terms = A.apply(x, torch.empty(30, 7)) * y
     right = (x * A.adjoint(y, torch.empty(50, 7))).sum()
@@ -69,19 +64,19 @@ def test_a_bfloat16_block_multiplies_both_types_and_passes_the_dot_test():
 
 
 def test_types_that_do_not_fit_are_refused():
-    A = LocalCSR(random_csr(3, 4), torch.bfloat16)
+    A = LocalCSR(random_csr(3, 4, 0.4, np.float32), torch.bfloat16)
     with pytest.raises(ShapeError, match="float64"):
         A.apply(torch.ones(4, 2, dtype=torch.float64), torch.empty(3, 2, dtype=torch.bfloat16))
     with pytest.raises(ShapeError, match="add is"):
         A.apply(torch.ones(4, 2), torch.empty(3, 2), add_nF=torch.ones(3, 2, dtype=torch.bfloat16))
     with pytest.raises(ShapeError, match="expected one dtype"):
-        LocalCSR(random_csr(3, 4)).apply(torch.ones(4, 2, dtype=torch.bfloat16), torch.empty(3, 2))
+        LocalCSR(random_csr(3, 4, 0.4, np.float32)).apply(torch.ones(4, 2, dtype=torch.bfloat16), torch.empty(3, 2))
 
 
 def test_dense_and_sparse_rows_times_weights_in_bfloat16_and_their_gradients(monkeypatch):
     monkeypatch.setattr(torch_dense, "CHUNK", 7)  # several chunks, the last one short
     layout = SimpleNamespace(pool=BufferPool(), ops=Operations(), threads=1)
-    S = random_csr(30, 20, 0.5)
+    S = random_csr(30, 20, 0.5, np.float32)
     W, bias, G = torch.randn(20, 5), torch.randn(5), torch.randn(30, 5).bfloat16()
     dense = torch.from_numpy(S.toarray()).bfloat16()
     for left in (rows.DenseRows(dense, layout), rows.SparseRows(S, layout.pool, torch.bfloat16)):

@@ -166,6 +166,8 @@ UNFIT = {
     "a matrix of indices": {"indices": INDICES.reshape(2, -1)},
     "too few indices": {"indices": INDICES[:-1]},
     "too few rows": {"Y": Y[:-1]},
+    "a longer list of rows": {"rows": np.arange(N + 1)},
+    "a shorter list of rows": {"rows": np.arange(3)},
     "another width": {"Y": np.zeros((N, F + 1), np.float32)},
     "a vector": {"Y": Y[0]},
     "a bias of a column less": {"bias": X[0, 1:]},

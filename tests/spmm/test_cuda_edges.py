@@ -113,9 +113,8 @@ def test_weights_of_large_scores_add_up_to_1_and_are_the_same_in_gradients(kerne
         first, ones, second = (state(n, K, D, dtype, X.device, plus) for plus in (True, True, False))
         which.attend(A, X, left, right, first, 0.5, finish=True)
         which.attend(A, torch.ones_like(X), left, right, ones, 0.5, finish=True)
-        assert (ones.Z_nKD - (ones.sum_nK[:, :1] > 0).to(dtype)).abs().max() <= 10 * TOLERANCE[
-            dtype
-        ]  # of 1,500 weights
+        # Of 1,500 weights.
+        assert (ones.Z_nKD - (ones.sum_nK[:, :1] > 0).to(dtype)).abs().max() <= 10 * TOLERANCE[dtype]
         record, dX, dleft, da = make(n, 4 * K), make(c, K * D), make(n, K * D), make(K * D)
         which.attend_record(G, left, first, 0.5, record, make(n, K))
         which.attend_adjoint(A, X, G, record, right, torch.zeros_like(X[:2]), torch.zeros_like(right), dX, 0.5)

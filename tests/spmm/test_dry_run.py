@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 from graphs import random_graph
-from models import Bare, Residual, TwoHops, TwoProducts
+from models import Bare, Residual, TwoHops, TwoProducts, frozen
 from worlds import parallel
 
 from spgnn.config import TrainConfig
@@ -34,12 +34,6 @@ def gcns(widths, **options):
         *[GCN(f, c, act=None if l == last else "relu", **layers) for l, (f, c) in enumerate(zip(widths, widths[1:]))],
         **options,
     )
-
-
-def frozen(number, widths=(6, 9, 9, 3)):
-    model = gcns(widths)
-    model.layers[number].requires_grad_(False)
-    return model
 
 
 def doubled():

@@ -25,14 +25,6 @@ def test_a_slice_is_a_divisor_of_the_width_of_up_to_512_bytes(small, F, itemsize
     assert slice_width(4000, 4000, 80_000, F, itemsize) == f
 
 
-def test_slices_are_for_small_matrices_with_long_rows_and_wide_X():
-    assert slice_width(16_000, 16_000, 200_000, 512, 4) == 128
-    assert slice_width(20_000, 20_000, 400_000, 512, 4) == 64  # a slice of 128 columns is in no cache
-    assert not slice_width(16_000, 16_000, 100_000, 512, 4)  # short rows
-    assert not slice_width(8000, 8000, 128_000, 512, 4)  # X is mostly in a cache
-    assert not slice_width(100_000, 100_000, 4_000_000, 512, 4)
-
-
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("is_weighted", [True, False])
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from long_rows import arrays, hubs_first
 from spgnn.spmm.kernels import _kernels, tiles
 from spgnn.spmm.kernels.csr import LocalCSR
 from spgnn.spmm.kernels.tile_rule import is_wide, may_tile, tile_bytes
-from spgnn.spmm.kernels.tiles import Tiles, cut, panel_bounds
+from spgnn.spmm.kernels.tiles import cut
 
 
 @pytest.mark.parametrize("isa", _kernels.instruction_sets())
@@ -46,78 +46,11 @@ def test_a_bfloat16_x_gives_the_same_bits_too(tiled, F):
 
 
 @pytest.mark.parametrize("index", [np.int32, np.int64])
-@pytest.mark.parametrize("least", [0, 5, 30])
-@pytest.mark.parametrize("n", [60, 1300])
-def test_tiles_and_rest_are_the_matrix(small, monkeypatch, index, least, n):
-    monkeypatch.setattr(tiles, "LEAST_A_TILE", least)
-    A, width = hubs_first(n), _kernels.TILE_COLUMNS
-    made, *others = cut(*arrays(A, index), A.data, 700, threads=3)
-    assert made.is_first and not made.is_last
-    np.testing.assert_array_equal(made.rows, np.flatnonzero(np.diff(A.indptr) >= 20))
-    dense, found, ends, counts = A.toarray(), np.zeros(A.shape, np.float32), np.zeros(n, int), made.counts.tolist()
-    at_count = at = 0
-    for (row, count, first_count, first), (stop, *_) in zip(made.blocks, made.blocks[1:]):
-        assert first_count == at_count and first == at and 0 < stop - row <= 512
-        here = made.rows[row:stop]
-        for t in range(count):
-            for i in here:
-                columns = t * width + made.indices[at : at + counts[at_count]].astype(int)
-                found[i, columns] = made.weights[at : at + len(columns)]
-                at, at_count = at + len(columns), at_count + 1
-        means = [np.count_nonzero(dense[here, t * width : (t + 1) * width]) / len(here) for t in range(6)]
-        assert count == next((t for t, mean in enumerate(means) if mean < least), 6)
-        ends[here] = min(count * width, 700)
-    assert at == len(made.indices) and at_count == len(made.counts)
-    np.testing.assert_array_equal(found, np.where(np.arange(700) < ends[:, None], dense, 0))
-    for rest in others:
-        assert rest.indices.dtype == index
-        width = rest.columns.stop - rest.columns.start
-        here = sp.csr_array((rest.weights, rest.indices, rest.indptr), shape=(len(rest.rows), width)).toarray()
-        found[rest.rows[:, None], np.arange(700)[rest.columns]] += here
-    np.testing.assert_array_equal(found, dense)
-    for rows in {rest.rows.tobytes() for rest in others}:
-        mine = [rest for rest in others if rest.rows.tobytes() == rows]
-        assert [rest.is_last for rest in mine] == [False] * (len(mine) - 1) + [True]
-        assert mine[0].is_first == (mine[0].rows[0] not in made.rows)
-
-
-def test_panels_hold_nearly_equal_nonzeros_and_rows_take_those_of_their_length(small, monkeypatch):
-    monkeypatch.setattr(tiles, "LEAST_A_TILE", 1 << 40)
-    A = hubs_first(400)
-    held = {}
-    for part in cut(*arrays(A), A.data, 700):
-        held.setdefault(part.rows.tobytes(), []).append(part)
-    assert sorted(map(len, held.values())) == [1, 2, 4]
-    for parts in held.values():
-        nonzeros = [part.indptr[-1] for part in parts]
-        assert max(nonzeros) <= sum(nonzeros) / len(parts) + 2 * len(parts[0].rows)
-        lengths = np.diff(A.indptr)[parts[0].rows]
-        assert all(next((count for count in (4, 2) if length >= 5 * count), 1) == len(parts) for length in lengths)
-
-
-def test_panels_of_few_columns_that_hold_much_are_wider(small, monkeypatch):
-    monkeypatch.setattr(tiles, "LEAST_COLUMNS", 30)
-    assert panel_bounds(np.array([100] * 10 + [1] * 190), 4) == [0, 30, 87, 144, 200]
-    assert panel_bounds(np.array([1] * 190 + [100] * 10), 4) == [0, 192, 200]
-    assert panel_bounds(np.array([5, 0, 0]), 4) == [0, 3] and panel_bounds(np.arange(20), 4) == [0, 20]
-    monkeypatch.setattr(tiles, "LEAST_COLUMNS", 1)
-    assert panel_bounds(np.array([5, 0, 0, 1, 0]), 3) == [0, 1, 5] and panel_bounds(np.array([0, 0, 4]), 2) == [0, 3]
-
-
-def test_cutting_is_the_same_on_any_number_of_threads(small):
-    A = hubs_first(5000)
-    one, three = (
-        [part for part in cut(*arrays(A), A.data, 700, threads) if not isinstance(part, Tiles)] for threads in (1, 3)
-    )
-    for a, b in zip(one, three, strict=True):
-        assert all(np.array_equal(x, y) for x, y in zip(a, b))
-
-
-def test_blocks_are_of_512_rows_or_less(small):
-    A = sp.csr_array(np.ones((10_000, 20), np.float32))
-    for threads, most in ((1, 512), (4, 156)):
-        made = cut(*arrays(A), None, 20, threads)[0]
-        assert np.diff(made.blocks[:, 0]).max() == most and made.counts.tolist() == [20] * 10_000
+def test_several_blocks_of_rows_are_the_product(tiled, index):
+    A, X = hubs_first(1300), np.random.default_rng(1).standard_normal((700, 33)).astype(np.float32)
+    out = np.full((1300, 33), np.nan, np.float32)
+    cut(*arrays(A, index), A.data, 700, threads=3).multiply(X, out, False)
+    np.testing.assert_allclose(out, A @ X, rtol=1e-4, atol=1e-4)
 
 
 def test_a_row_that_repeats_columns_too_often_for_a_tile_is_left_out(small, monkeypatch):
@@ -144,24 +77,6 @@ def test_tiles_that_do_not_fit_together_are_refused(small, changed):
         made.apply(X, np.ones((60, 8), np.float32), False)
 
 
-@pytest.mark.parametrize("wrong", [{"rows": np.arange(3)}, {"rows": np.arange(61)}])
-def test_a_list_of_rows_of_another_length_is_refused(wrong):
-    A = hubs_first()
-    with pytest.raises(ValueError, match=r"rows of Y, or of the list, \+ 1 entries"):
-        _kernels.spmm(*arrays(A), A.data, np.ones((700, 8), np.float32), np.ones((60, 8), np.float32), **wrong)
-
-
-def test_rows_of_hubs_are_in_tiles_while_a_row_of_x_is_used_often_enough():
-    A = sp.csr_array(np.tile(np.arange(400) % 5 == 0, (1600, 1)).astype(np.float32))  # 80 nonzeros per row
-    A.data[:] = 1
-    wide = sp.csr_array(sp.hstack([A, A]))
-    has_tiles = lambda A, m, threads: isinstance(cut(*arrays(A), None, m, threads)[0], Tiles)
-    assert not has_tiles(A, 400, 1)  # tiles are of rows of 96 nonzeros and more
-    made = cut(*arrays(wide), None, 800, 1)[0]
-    assert set(np.diff(made.blocks[:, 0])) == {100} and set(made.blocks[:-1, 1]) == {6}
-    assert not has_tiles(wide, 800, 4)  # blocks of 25 rows, 5 uses per column
-
-
 def test_tiles_are_for_long_rows_of_large_matrices_and_wide_products():
     assert may_tile(1 << 17, 7_046_772) and may_tile(50_000, 1_200_000)
     for n, nnz in ((169_343, 2_315_598), (1000, 1_000_000), (0, 0), (50_001, 1_200_000)):
@@ -183,14 +98,6 @@ def test_a_matrix_is_cut_once_and_not_where_weights_change_or_sums_are_rounded(s
     assert rounded.tiled is None
     rounded.apply(X.bfloat16(), torch.empty(60, 64))
     assert rounded.tiled is not None
-
-
-def test_columns_of_64_bits_are_the_product_too(small):
-    A, X = hubs_first(), np.random.default_rng(0).standard_normal((700, 33)).astype(np.float32)
-    narrow, wide = np.empty((60, 33), np.float32), np.empty((60, 33), np.float32)
-    _kernels.spmm(*arrays(A), A.data, X, narrow, bias=X[0], relu=True)
-    _kernels.spmm(*arrays(A, np.int64), A.data, X, wide, bias=X[0], relu=True)
-    np.testing.assert_allclose(wide, narrow, rtol=1e-4, atol=1e-4)
 
 
 def test_a_block_has_columns_of_32_bits_where_these_are_enough():

@@ -31,9 +31,8 @@ GRAPHS = {
     "hub": with_hub(),
     "hub-directed": with_hub(use="directed"),
     "wide": wide_indices(random_graph(n=130, edges=500, seed=5)),
-    "cycle": graph_from_coo(np.arange(9), (np.arange(9) + 1) % 9, 9).with_edges(
-        "directed"
-    ),  # its rows and columns have equal lengths
+    # Its rows and columns have equal lengths.
+    "cycle": graph_from_coo(np.arange(9), (np.arange(9) + 1) % 9, 9).with_edges("directed"),
     "no-edges": graph_from_coo([], [], 5).with_edges("undirected"),
     "one-node": graph_from_coo([0], [0], 1).with_edges("undirected"),
 }

@@ -130,16 +130,6 @@ def test_blocks_are_scaled_and_normalised_by_the_degrees_of_the_graph(name, shap
         check_transposed(made[how], shape)
 
 
-def test_operators_of_one_pattern_share_its_arrays():
-    graph = graph_arrays(GRAPHS["undirected"])
-    sample = induce(graph, np.arange(20))
-    made = operators(graph, sample.node_m, sample.patterns[0], NORMS)
-    assert made["none"].A.indices is made["row"].A.indices is sample.patterns[0].indices
-    assert made["gcn"].A.indices is made["loops"].A.indices is made["row_loops"].transposed.indices
-    assert made["gcn"].order_e is made["loops"].order_e
-    assert made["none"].A.values is None and made["loops"].A.values is None
-
-
 def test_a_pattern_that_is_not_symmetric_in_a_symmetric_graph_is_transposed_all_the_same():
     graph = GRAPHS["dense"]
     node_m, pattern = random_block(graph, 9, 9)

@@ -9,7 +9,6 @@ from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from spgnn import ProcessGrid
 from spgnn.analysis import measure
-from spgnn.cost.grid import slices
 from spgnn.cost.pairs import count_pairs, grid_of, reached_rows
 from spgnn.cost.schedule import row_bytes
 from spgnn.errors import UsageError
@@ -108,14 +107,6 @@ def test_every_nonzero_is_multiplied_by_one_rank(k, c):
     # A nonzero moves inside its process column.
     for j in range(c):
         assert cover.total_P[j::c].sum() == columns.total_P[j::c].sum()
-
-
-def test_a_training_step_needs_the_rows_within_reach():
-    A = graph_from_coo([0, 1, 2, 3], [1, 2, 3, 4], 6, edges="directed").A  # row i reads i + 1, or i - 1
-    chain = 1 if A[[0], [1]][0] else -1
-    train_N = np.arange(6) == (0 if chain == 1 else 4)
-    reached = [np.flatnonzero(rows).tolist() for rows in reached_rows(A, train_N, (1, 1))]
-    assert reached == ([[0, 1, 2], [0, 1], [0]] if chain == 1 else [[2, 3, 4], [3, 4], [4]])
 
 
 def test_layers_that_multiply_nearly_all_edges_take_all_rows_and_those_before_them_too():
@@ -222,12 +213,6 @@ def test_each_block_row_is_on_c_ranks_that_share_its_blocks_out(P, c):
         stages = [q for r in ranks for q in grid.stages(grid.column_of_rank(r))]
         assert len(ranks) == c and stages == list(range(grid.rows))
         assert all(grid.column_of(q) == j for j in range(c) for q in grid.stages(j))
-
-
-@pytest.mark.parametrize("n", [0, 1, 2, 7, 100])
-def test_slices_of_a_process_row_are_nearly_equal_and_all_of_it(n):
-    bounds = slices(n, 3)
-    assert bounds[0] == 0 and bounds[-1] == n and np.ptp(np.diff(bounds)) <= 1
 
 
 @pytest.mark.parametrize("P, c, said", [

@@ -7,6 +7,8 @@ import pytest
 from pairs import full_beyond
 from worlds import launch
 
+pytestmark = [pytest.mark.mpi, pytest.mark.slow]
+
 BODY = """
 import ctypes, os, signal, sys, time
 import numpy as np
@@ -76,8 +78,6 @@ def named(ended) -> list[str]:
     return re.findall(r"^spgnn: .*(?:\n  rank .*)?", ended.err, re.M)
 
 
-@pytest.mark.mpi
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "how, program, where",
     full_beyond(7, [
@@ -100,8 +100,6 @@ def test_a_rank_that_fails_ends_the_job_and_is_named_once(tmp_path, how, program
         assert ("Traceback" in ended.err) == (how == "raise" and program != "protected")
 
 
-@pytest.mark.mpi
-@pytest.mark.slow
 def test_a_rank_that_leaves_early_is_missed_by_the_others(tmp_path):
     ended = run(tmp_path, "leave", "epoch")
     assert ended.code != 0
@@ -109,22 +107,16 @@ def test_a_rank_that_leaves_early_is_missed_by_the_others(tmp_path):
     assert "rank 1 calls no more: it has left spgnn.world()" in line
 
 
-@pytest.mark.mpi
-@pytest.mark.slow
 def test_a_traceback_of_an_own_error_needs_debug(tmp_path):
     assert "Traceback" not in run(tmp_path, "input", "epoch").err
     assert "Traceback" in run(tmp_path, "input", "epoch", SPGNN_DEBUG="1").err
 
 
-@pytest.mark.mpi
-@pytest.mark.slow
 def test_a_job_that_ends_well_says_nothing(tmp_path):
     ended = run(tmp_path, "none", "none")
     assert (ended.code, ended.out.count("end"), ended.err) == (0, 3, "")
 
 
-@pytest.mark.mpi
-@pytest.mark.slow
 def test_an_exit_that_is_caught_after_the_world_ends_no_job(tmp_path):
     ended = run(tmp_path, "catch", "after")
     assert (ended.code, ended.out.count("end"), ended.err) == (0, 2, "")

@@ -110,11 +110,6 @@ def test_another_version_is_refused(tmp_path, version):
         _ = PartitionFolder(tmp_path / "parts").manifest
 
 
-def change(path, function):
-    values = np.load(path)
-    np.save(path, function(values))
-
-
 def add_one(at):
     def changed(values):
         values[at] += 1
@@ -143,7 +138,7 @@ def test_check_names_the_array_that_is_wrong(tmp_path, name):
     assert check_parts(tmp_path / "parts")["halo_nodes"] > 0
     damage, message = DAMAGES[name]
     path = tmp_path / "parts" / "part-00001" / f"{name.strip()}.npy"
-    change(path, damage)
+    np.save(path, damage(np.load(path)))
     with pytest.raises(PartitionError, match=f"{path.name}: the SHA-256 differs"):
         check_parts(tmp_path / "parts")
     redigested(tmp_path / "parts")
@@ -199,9 +194,8 @@ def test_a_part_with_a_changed_bit_is_refused_when_it_is_opened(tmp_path, name):
     opened(0)
 
 
-@pytest.mark.parametrize(
-    "at", [21, -3]
-)  # of the header: the type is then |i4, which numpy takes for <i4; of the values
+# Of the header: the type is then |i4, which numpy takes for <i4; of the values.
+@pytest.mark.parametrize("at", [21, -3])
 @pytest.mark.parametrize("name", ["owner", "ids_bytes", "ids_indptr"])
 def test_a_changed_bit_beside_the_parts_is_refused(tmp_path, name, at):
     graph = replace(random_graph(n=40, edges=150), ids=np.array([f"node {v}" for v in range(40)]))

@@ -9,7 +9,7 @@ from spgnn.data import load_graph
 from spgnn.partition import part_graph
 from spgnn.partition.cover import cover_PP
 from spgnn.partition.methods import volume
-from spgnn.partition.methods.volume import cost
+from spgnn.partition.methods.volume import NORM, OF_MEAN, cost
 from spgnn.partition.metrics import rows_PP
 from spgnn.partition.refine import _volume
 
@@ -20,6 +20,19 @@ ROWS = 20
 @pytest.fixture(scope="module")
 def mesh():
     return load_graph(f"grid:rows={ROWS},cols={ROWS}")
+
+
+@pytest.fixture
+def refined(monkeypatch):
+    """Return a list of (settings, start, result) of every refinement of nodes."""
+    calls = []
+
+    def refine(*args):
+        calls.append((args[-1], args[4].copy(), _volume.refine(*args)[0]))
+        return _volume.refine(*args)
+
+    monkeypatch.setattr(volume, "_volume", SimpleNamespace(refine=refine))
+    return calls
 
 
 def sends(graph, owner_N, rows_of=rows_PP):
@@ -33,6 +46,28 @@ ONE_LARGE = np.zeros(ROWS * ROWS, np.int32)
 ONE_LARGE[:3] = [1, 2, 3]
 
 
+def test_where_few_rows_travel_the_start_is_refined_twice(mesh, refined, monkeypatch):
+    part = part_graph(mesh, K, "volume", start="metis", minimise="largest")
+    share = part.metrics["total_rows"] / mesh.n_nodes
+    assert volume.FEW < share < volume.FEW_OF_SMALL and len(refined) == 2
+    part_graph(load_graph("rmat:scale=8,degree=8,seed=0"), K, "volume", start="metis", minimise="largest")
+    assert len(refined) == 3, "on a power-law graph nearly all rows travel"
+    monkeypatch.setattr(volume, "SMALL", mesh.nnz - 1)
+    part_graph(mesh, K, "volume", start="metis", minimise="largest")
+    assert len(refined) == 4, "on a large graph these rows are many"
+    monkeypatch.setattr(volume, "FEW", 2 * share)
+    part_graph(mesh, K, "volume", start="metis", minimise="largest")
+    assert len(refined) == 6
+
+
+def test_a_small_graph_is_also_refined_less_evenly_for_time(mesh, refined, monkeypatch):
+    part_graph(mesh, K, "volume", start="metis")
+    assert [call[0].get("target") for call in refined] == [None, volume.LESS_EVEN["target"], None]
+    monkeypatch.setattr(volume, "TINY", mesh.nnz - 1)
+    part_graph(mesh, K, "volume", start="metis")
+    assert len(refined) == 5
+
+
 def test_for_time_no_more_rows_are_sent_than_by_the_first_start():
     graph = load_graph("rmat:scale=9,degree=2,seed=0")
     start, time, largest = (
@@ -40,6 +75,31 @@ def test_for_time_no_more_rows_are_sent_than_by_the_first_start():
         for method, options in (("metis", {"objective": "vol"}), ("volume", {}), ("volume", {"minimise": "largest"}))
     )
     assert time <= start < largest
+
+
+@pytest.mark.parametrize(("most", "best"), [(6, 1), (7, 1), (9, 1), (10, 0)])
+def test_where_all_results_send_more_rows_than_the_first_start_the_nearest_is_returned(mesh, most, best):
+    sent = {0: np.array([[0, 5], [5, 0]]), 1: np.array([[0, 6], [1, 0]])}
+    rows_of = lambda A, owner_N, k: sent[owner_N[0]]
+    search = volume._Search(mesh, 2, 0, 1.03, volume.VolumeOptions())
+    search.most_rows = {rows_of: most}
+    owners = [np.arange(ROWS * ROWS) % 2, np.arange(1, ROWS * ROWS + 1) % 2]
+    assert search._best(*owners, rows_of=rows_of) is owners[best]
+
+
+def test_the_cost_is_nearly_the_largest_load_and_a_share_of_the_mean():
+    rows_kk = np.array([[0, 3], [1, 0]])
+    norm = lambda *loads: (np.array(loads, float) ** NORM).sum() ** (1 / NORM)
+    held = [(True, False), (False, True), (True, True), (False, False)]
+    costs = [cost(rows_kk, send=send, receive=receive) for send, receive in held]
+    assert costs == pytest.approx(
+        [norm(3, 1) + OF_MEAN * 2, norm(3, 1) + OF_MEAN * 2, norm(3, 1, 3, 1) + OF_MEAN * 2, OF_MEAN * 2]
+    )
+    rows_kk = np.array([[0, 1, 1], [0, 0, 0], [0, 0, 0]])
+    assert cost(rows_kk, send=True, receive=False) == pytest.approx(2 + OF_MEAN * 2 / 3)
+    assert cost(rows_kk, send=False, receive=True) == pytest.approx(norm(1, 1) + OF_MEAN * 2 / 3)
+    assert cost(0 * rows_kk, send=True, receive=True) == 0
+    assert np.isfinite(cost(rows_kk * 10**12, send=True, receive=True))
 
 
 @pytest.mark.parametrize("graph", ["mesh", "rmat:scale=8,degree=8,seed=0"])

@@ -101,6 +101,20 @@ def test_a_layer_of_pulled_rows_has_the_dense_gradients_and_predicted_bytes(comm
     assert comm.all_reduce(np.array([sent]))[0] == report.bytes_per_epoch
 
 
+@parallel([4], mpi=[4])
+@pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
+def test_their_bytes_on_a_grid_are_the_predicted_ones(comm, scheme):
+    graph = random_graph(use="undirected")
+    A = dgraph_of(comm, graph, scheme, keep=False).A
+    x = torch.ones(A.m, 3, dtype=torch.float64).requires_grad_()
+    comm.traffic.reset()
+    A.at(2).fetch(x).tensor.sum().backward()
+    forward = comm.traffic.sent_bytes(label="layer 2 forward").sum()
+    backward = sum(comm.traffic.sent_bytes(label=f"layer 2 {name}").sum() for name in ("backward", "backward sum"))
+    assert (forward, backward) == (sent_bytes(A, 3, "forward", "ghosts"), sent_bytes(A, 3, "backward", "ghosts"))
+    assert comm.all_reduce(np.array([backward]))[0] > comm.all_reduce(np.array([forward]))[0] > 0
+
+
 @parallel([2], mpi=[])
 def test_they_travel_by_wire(comm):
     graph = random_graph(use="undirected")

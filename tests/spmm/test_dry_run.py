@@ -270,3 +270,9 @@ def test_rows_are_told_from_widths_that_are_as_large(width):
         dry_run(gcns((width, 6, 3)), wide).torch_bytes
         == dry_run(gcns((100, 6, 3)), replace(wide, features=100)).torch_bytes
     )
+
+
+def test_x_is_read_where_it_is_added_to_a_layer_or_dropped_out():
+    read = lambda model: dry_run(model, PLAIN).reads_input
+    assert not read(gcns((6, 9, 3))) and not read(gcns((6, 9, 3), dropout=0.5, input_dropout=False))
+    assert read(gcns((6, 9, 3), dropout=0.5)) and read(gcns((6, 6, 3), residual=True))

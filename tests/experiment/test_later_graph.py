@@ -181,9 +181,7 @@ def test_a_run_keeps_its_names_and_is_continued_with_them_alone(tmp_path):
         CheckpointError, match=r"other columns \(number 1 of features is 'age', here 'buys'\); give the gr"
     ):
         spgnn.experiment.resume(out, SelfCommunicator(), epochs=3)
-    with pytest.raises(
-        InputError, match=r"\(number 1 of features is 'age', here 'buys'\); predict this one by graph"
-    ):
+    with pytest.raises(InputError, match=r"\(number 1 of features is 'age', here 'buys'\); predict this one by graph"):
         predict(out, SelfCommunicator())
 
 

@@ -67,7 +67,7 @@ MEANT = {
         "overwrite": "force",
         "trace": "profile profiler timeline log_view",
         "watchdog": "timeout",
-        "threads sampler_threads": "num_threads n_threads nthreads omp_num_threads cpus cores num_workers workers n_jobs jobs",
+        "threads": "num_threads n_threads nthreads omp_num_threads cpus cores num_workers workers n_jobs jobs",
         "dtype": "precision fp16 bf16 amp half float16 mixed_precision type",
         "wire": "compression compress quantize quantization",
         "method": "partitioner partition_method algorithm partitioning",

@@ -42,25 +42,25 @@ FROZEN = {
         epochs lr optimizer weight_decay decay_layers patience eval_every seed seeds mode {MODEL}
         out overwrite trace watchdog checkpoint_every resume preset {GRAPH} feature_norm operator
         method partition device threads cuda_graph {EXCHANGE.replace(" machine", "")}
-        sampler budget frontier walk fanout batch class_balance normalise coverage subgraphs sampler_threads inductive
-        parts hops interval sync correct evaluation memory personal loss metric
+        sampler budget frontier walk fanout batch class_balance normalise coverage subgraphs inductive
+        parts hops interval sync correct evaluation memory personal loss metric on
     """,
     "partition": f"""
         k method balance hosts seed out hops {GRAPH} objective effort start minimise receive c fanout
         memory nodes relabel edge_features antisymmetric
     """,
-    "measure": f"ranks k partition method seed widths {GRAPH} operator {MODEL} {EXCHANGE} eval_every overlap hosts simulate",
+    "measure": f"ranks k partition method seed widths {GRAPH} operator {MODEL} {EXCHANGE} eval_every overlap hosts simulate on",
     "plan": f"""
         ranks partition method seed widths {GRAPH} {MODEL} {EXCHANGE} eval_every overlap ranks_per_host memory device
-        device_memory
+        device_memory on
     """,
-    "verify": f"ranks replication seed {MODEL.removesuffix(' dtype')} format features labels edges feature_norm operator",
+    "verify": f"ranks replication seed {MODEL.removesuffix(' dtype')} format features labels edges feature_norm operator on",
     "predict": "graph out proba embeddings evaluation memory scratch",
     "report": "out pictures",
     "compare": "out",
     "info": "format features labels split",
     "check": "format features labels split",
-    "convert": "format features labels split source target weight relabel id one_hot missing duplicates combine edge_features antisymmetric",
+    "convert": "format features labels split source target weight relabel id one_hot missing duplicates combine edge_features antisymmetric edge_labels edge_split",
     "doctor": "calibrate force full threads",
 }
 SPAN = re.compile(r"```[^\n]*\n(.*?)```|^(    [^\n]*)$|`([^`\n]+)`", re.M | re.S)

@@ -24,7 +24,9 @@ Columns = Mapping[str, str]
 LABELS = {
     "n": "nodes", "nnz": "nonzeros", "self_loops": "self-loops", "isolated": "isolated nodes",
     "edge_attr": "attributes of edges", "parallel": "  parallel edges", "edges_listed": "  edges of the list",
-    "edge_features": "  their names", "antisymmetric": "  antisymmetric", "dropped_lines": "dropped lines",
+    "edge_features": "  their names", "antisymmetric": "  antisymmetric", "edge_task": "labels of edges",
+    "edge_classes": "  their classes", "edge_labelled": "  labelled edges", "edge_train": "  train edges",
+    "edge_val": "  validation edges", "edge_test": "  test edges", "dropped_lines": "dropped lines",
     "sparse_features": "features are sparse", "task": "labels are", "labelled": "labelled nodes",
     "train": "  train nodes", "val": "  validation nodes", "test": "  test nodes", "peak_rss_mb": "peak memory (MB)",
     "out": "results in",

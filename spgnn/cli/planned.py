@@ -177,6 +177,8 @@ def _layers(config: MeasureConfig | PlanConfig, widths: tuple[int, ...], f_edge:
 
     check_widths(widths)
     hidden = set(widths[1:-1])
+    if config.on == "edges" and config.widths:
+        raise UsageError(f"--widths {config.widths} is of models of nodes; omit it with --on edges")
     if config.model == "gcn" and len(hidden) > 1:
         return gcn_of(widths, config.dropout, config.input_dropout, config.norm != "none", config.residual)
     if len(hidden) > 1:
@@ -199,11 +201,16 @@ def _operator(config: MeasureConfig | PlanConfig) -> str:
 
 
 def _widths(graph: Graph, config, default: tuple[int, ...] | None) -> tuple[int, ...]:
+    from ..graph import count_classes, targets_of
+
     if config.widths:
         return widths_of(config.widths)
-    if graph.n_features and graph.n_classes:
-        return graph.n_features, *[config.hidden] * (config.layers - 1), graph.n_classes
+    n_classes = count_classes(targets_of(graph, config.on))
+    if graph.n_features and n_classes:
+        return graph.n_features, *[config.hidden] * (config.layers - 1), n_classes
     what = "labels" if graph.n_features else "features"
+    if graph.n_features and config.on == "edges":
+        raise UsageError(f"{graph.name} has no labels of edges; `spgnn convert` reads them with --edge-labels COLUMN")
     if default is None:
         raise UsageError(f"{graph.name} has no {what}; give --{what} FILE, or all widths with --widths 128,16,40")
     if default:

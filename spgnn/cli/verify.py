@@ -65,9 +65,11 @@ def verify(graph: str, config: VerifyConfig, made: str, as_json: bool) -> int:
 
 def _model(made: str, graph: Graph, config: VerifyConfig) -> tuple[Model, Norm, str, Edges]:
     """Return a model, or a function that makes it, its operator, and how it uses features and edges."""
+    from ..graph import count_classes, targets_of
     from ..layers.registry import ModelSpec, operator_of
 
-    sizes, norm, edges = (graph.n_features, graph.n_classes or NO_LABELS), config.feature_norm, config.edges
+    n_classes = count_classes(targets_of(graph, config.on))
+    sizes, norm, edges = (graph.n_features, n_classes or NO_LABELS), config.feature_norm, config.edges
     given = [f.name for f in fields(ModelConfig) if getattr(config, f.name) != f.default]
     if made and given:
         raise UsageError(f"--{given[0].replace('_', '-')} has no effect on {made}; omit it")

@@ -39,6 +39,7 @@ class Training(
     groups.EvaluationConfig,
     groups.SeedConfig,
     groups.SplitConfig,
+    groups.OnConfig,
     groups.PruneConfig,
     groups.SamplerConfig,
     groups.AverageConfig,
@@ -56,6 +57,7 @@ class TrainConfig(
     groups.ModeConfig,
     groups.OutputConfig,
     groups.FeatureConfig,
+    groups.OnConfig,
     groups.SplitConfig,
     groups.EdgesConfig,
     groups.OperatorConfig,
@@ -101,6 +103,7 @@ class PartitionConfig(
 
 @dataclass(frozen=True, kw_only=True)
 class Predicted(
+    groups.OnConfig,
     groups.SplitConfig,
     groups.ModelConfig,
     groups.WidthsConfig,
@@ -171,6 +174,7 @@ class PlanConfig(
 @dataclass(frozen=True, kw_only=True)
 class VerifyConfig(
     groups.ModelConfig,
+    groups.OnConfig,
     groups.SourceConfig,
     groups.FeatureConfig,
     groups.EdgesConfig,

@@ -24,7 +24,7 @@ PARTS_FILE = "parts.jsonl"  # of runs with a personal phase
 MAY_CHANGE = frozenset(
     "format features labels epochs patience eval_every threads scheme replication method partition device "
     "schedule prune cuda_graph wire wire_gradients trace watchdog checkpoint_every "
-    "sampler_threads memory evaluation".split()
+    "memory evaluation".split()
 )
 OF_THE_CALL = ("out", "overwrite", "resume")
 

@@ -46,6 +46,8 @@ class TableConfig:
     duplicates: names.Duplicates = option("auto", "edges there twice; auto: sums of weights")
     edge_features: str = option("", "columns of edges; or a .npy, a row per edge", metavar="COLUMNS|FILE")
     antisymmetric: str = option("", "of these, those that a reverse edge negates", metavar="COLUMNS")
+    edge_labels: str = option("", "column of classes or numbers of edges; or a .npy", metavar="COLUMN|FILE")
+    edge_split: str = option("", "column of train, val, test of edges; or a .npy", metavar="COLUMN|FILE")
     combine: Literal["refuse", "sum", "max", "mean"] = option("refuse", "weights of two directions")
 
 
@@ -79,6 +81,14 @@ class SplitConfig:
 
     heading = "Graph"
     split: str = option("auto", "auto: given if there is one, else random", metavar="auto|given|random|N|FILE")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnConfig:
+    """What a model predicts."""
+
+    heading = "Graph"
+    on: names.On = option("nodes", "labels of which are predicted: nodes, edges")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +163,6 @@ class SamplerConfig:
     normalise: names.Normalise = option("auto", "undo uneven draws: both, loss, aggregator")
     coverage: float = option(50.0, "times a node is drawn to learn how often", low=0.1, high=1e6)
     subgraphs: int = option(1, "subgraphs per step, over all ranks", low=1)
-    sampler_threads: int = option(1, "threads that draw ahead", low=1, high=MOST_THREADS, per_rank=True)
     inductive: bool = option(False, "draw from the training nodes alone")
 
 

@@ -6,6 +6,7 @@ from typing import Literal, get_args
 
 # What labels are: one class per node, several labels of 0 and 1, or numbers.
 Task = Literal["classes", "labels", "numbers"]
+On = Literal["nodes", "edges"]  # what has the labels that a model predicts
 NumberLoss = Literal["mse", "mae", "huber"]
 NumberMetric = Literal["r2", "mae", "rmse", "relative_l2"]
 RankedMetric = Literal["roc_auc", "average_precision"]  # of several labels

@@ -21,7 +21,7 @@ from .readers.text import Progress
 Read = Callable[..., Graph]  # (path, progress, **options)
 Detect = Callable[[Path], bool]
 DEFAULTS = TableConfig()
-ATTRIBUTES = ("edge_features", "antisymmetric")
+ATTRIBUTES = ("edge_features", "antisymmetric", "edge_labels", "edge_split")
 LISTED = ("duplicates", *ATTRIBUTES)  # options of formats that list edges
 OF_EDGES = ("source", "target", "weight", "relabel", *LISTED)
 

@@ -18,7 +18,7 @@ from ..config import TableConfig, build
 from ..errors import FormatError, GraphError, InputError, UsageError, check_keywords
 from ..graph import Graph, graph_from_coo, lacks_node_0
 from .arrays import as_array, from_object
-from .formats import DEFAULTS, Progress, detect_format, known_formats, read_graph
+from .formats import ATTRIBUTES, DEFAULTS, Progress, detect_format, known_formats, read_graph
 from .gallery import GALLERY, generate
 from .readers import graphsaint
 from .readers.frames import is_table, read_frame
@@ -62,15 +62,16 @@ def load_graph(
             progress  called with (done_bytes, total_bytes).
             pairs     edges as a list [(u, v), ...], if there is no source.
             options   source, target, weight, relabel, id, one_hot, missing, duplicates, combine, edge_features,
-                      antisymmetric: see `spgnn convert --help`, and docs/formats.md.
+                      antisymmetric, edge_labels, edge_split: see `spgnn convert --help`, and docs/formats.md.
     Raises: InputError for a name or path that does not exist; FormatError for a damaged file.
     """
     known = ("features", "labels", "split", *TableConfig.__dataclass_fields__)
     check_keywords("load_graph", options, known)
     wanted = build(TableConfig, {key: value for key, value in options.items() if value is not None}, "load_graph")
     is_file = isinstance(source, (str, Path, File)) and not is_built_in(source)
-    if not is_file and (wanted.edge_features or wanted.antisymmetric):
-        raise UsageError("edge_features is an option of files; see edge_attr of graph_from_coo, and from_pandas")
+    given = [name for name in ATTRIBUTES if getattr(wanted, name)]
+    if not is_file and given:
+        raise UsageError(f"{given[0]} is an option of files; see edge_attr, edge_y of graph_from_coo, and from_pandas")
     if (source is None) == (pairs is None):
         raise UsageError("load_graph takes a source, or pairs=[(u, v), ...]")
     if isinstance(source, (str, Path)):

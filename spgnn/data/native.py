@@ -4,6 +4,7 @@ indptr.npy (N+1) int64   indices.npy (E) int32|int64   [weights.npy (E) float]
 [features.npy (N, F) | features_{indptr,indices,data}.npy]   [labels.npy]   [split.npy int8]
 [ids.npy (N) int64 | ids_bytes.npy, ids_indptr.npy: names, in UTF-8]
 [edge_attr.npy (E, F) float, edge_ids.npy (E) int64: attributes of the nonzeros, see Graph]
+[edge_labels.npy (L) | (L, C), edge_split.npy (L) int8: of the edges that were listed]
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ MANIFEST = "manifest.json"
 FORMAT, VERSION = "spgnn-graph", 2
 MANIFEST_BYTES = 64 << 20
 CHUNK_BYTES = 16 << 20
-KEYS = {str: "name edges sha256", int: "n nnz n_features", dict: "meta files", list: "classes? feature_names?"}
+KEYS = {
+    str: "name edges sha256", int: "n nnz n_features", dict: "meta files", list: "classes? feature_names? edge_classes?",
+}  # fmt: skip
 SPARSE_X = ("features_indptr", "features_indices", "features_data")
 # name: (kinds of dtype, axes); other names are no part of a graph.
 ARRAYS = {
@@ -35,6 +38,7 @@ ARRAYS = {
     "features_indptr": ("i", (1,)), "features_indices": ("i", (1,)), "features_data": ("fiub", (1,)),
     "labels": ("iubf", (1, 2)), "split": ("i", (1, 2)), "ids": ("i", (1,)), "ids_bytes": ("u", (1,)),
     "ids_indptr": ("i", (1,)), "edge_attr": ("f", (2,)), "edge_ids": ("i", (1,)),
+    "edge_labels": ("iubf", (1, 2)), "edge_split": ("i", (1, 2)),
 }  # fmt: skip
 
 
@@ -82,6 +86,7 @@ def load_native(path: str | Path, verify: bool = False, progress: Progress = Non
             X=_features(path, arrays, n, manifest["n_features"]), y=arrays.get("labels"), split=arrays.get("split"),
             name=manifest["name"], edges=manifest["edges"], meta=manifest["meta"], ids=unpacked_ids(arrays),
             classes=manifest.get("classes"), feature_names=manifest.get("feature_names"), edge_attr=arrays.get("edge_attr"), edge_ids=arrays.get("edge_ids"),
+            edge_y=arrays.get("edge_labels"), edge_split=arrays.get("edge_split"), edge_classes=manifest.get("edge_classes"),
         )  # fmt: skip
     except GraphError as error:
         raise FormatError(f"{path}: {error}") from error

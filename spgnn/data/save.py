@@ -32,6 +32,7 @@ from .native import (
     read_manifest,
 )
 
+NAMES = ("classes", "feature_names", "edge_classes")
 FILES = (MANIFEST, *(f"{name}.npy" for name in ARRAYS))
 
 
@@ -167,9 +168,9 @@ def _arrays(graph: Graph) -> dict[str, np.ndarray]:
         arrays["features"] = X
     if graph.y is not None:
         arrays["labels"] = graph.y
-    for name, array in (("split", graph.split), ("edge_attr", graph.edge_attr), ("edge_ids", graph.edge_ids)):
-        if array is not None:
-            arrays[name] = array
+    of = {name: getattr(graph, name) for name in ("split", "edge_attr", "edge_ids", "edge_split")}
+    of["edge_labels"] = graph.edge_y
+    arrays |= {name: array for name, array in of.items() if array is not None}
     return arrays | packed_ids(graph.ids)
 
 
@@ -191,7 +192,7 @@ def _manifest(graph: Graph) -> dict:
         "edges": graph.edges,
         "meta": {key: value for key, value in graph.meta.items() if key not in ("unread", "title")},  # of its file
         "files": {},
-    } | {name: names for name in ("classes", "feature_names") if (names := getattr(graph, name)) is not None}
+    } | {name: names for name in NAMES if (names := getattr(graph, name)) is not None}
 
 
 def _plain(value: object) -> object:

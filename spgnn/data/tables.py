@@ -6,7 +6,7 @@ Shapes: N nodes, m rows of a table, F features, C classes.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from ..config import TableConfig, build
 from ..errors import FormatError, GraphError, UsageError, nearest
 from ..graph import NO_SPLIT, TEST, TRAIN, VAL, Graph, graph_from_coo
 from ..graph.structure import as_weights, with_reverse
-from .readers.edge_features import attributes_of_columns, attributes_of_file, places_of_columns
+from .readers.edge_features import Places, attributes_of_columns, places_of_columns, rows_of_files
 from .readers.heads import IDS, SOURCE_NAMES, TARGET_NAMES, edge_columns, is_number_text
 from .readers.make_graph import check_node_count, named_labels, roles_of, split_of_array
 from .table_columns import Coded, as_table, coded, has_numbers, numbers_of, places_of, texts_of
@@ -42,14 +42,14 @@ def from_pandas(
 ) -> Graph:
     """Return the Graph of a table of edges and perhaps one of nodes, of pandas, polars or pyarrow.
 
-    Args:   edges     columns source and target (or src, dst, from, to), weight, and those of edge_features.
+    Args:   edges     columns source and target (or src, dst, from, to), weight, and those of edge_features, edge_labels, edge_split.
             nodes     node i is row i; its column id has what edges name. Without it, ids that are text are numbered in
                       their order, and integers are the numbers of nodes.
             label     column of nodes with classes; text becomes named classes, a missing value is no label.
             features  columns of nodes; None: all numbers but id, label and split.
             split     column of nodes: train, val, test or 0, 1, 2; others are in none. Or three columns of masks.
             options   source, target, weight, id, relabel, one_hot, missing, duplicates, combine, edge_features,
-                      antisymmetric as of `load_graph`; columns may be lists.
+                      antisymmetric, edge_labels, edge_split as of `load_graph`; columns may be lists.
     Returns: Graph with ids, the names of columns, and with classes where labels are text.
     Raises:  FormatError or GraphError with what is missing, and how often.
     """
@@ -82,23 +82,37 @@ def _column_names(what: str, given) -> list[str]:
 def fields_of_table(
     where: Path | str, frame: Table, names: list[str], used: list[str], wanted: TableConfig
 ) -> dict[str, Any]:
-    """Return what a table of edges has beside its ends and weights: attributes of edges, and the names of unread columns.
+    """Return what a table of edges has beside its ends and weights: see columns_of_edges, and the names of unread columns.
 
     Args: names  of its columns, of which frame has those that are used and those of --edge-features.
     """
-    extra = [names[place] for place in places_of_columns(str(where), names, wanted)]
-    unread = [name for name in names if name not in (*used, *extra)]
-    if extra:
-        values = number_columns(where, {name: frame.column(name) for name in extra})
-        fields = attributes_of_columns(where, values, wanted)
-    else:
-        fields = attributes_of_file(wanted)
+    found = places_of_columns(str(where), names, wanted)
+    unread = [name for name in names if not any(name in of for of in (used, *found.values()))]
+    fields = columns_of_edges(where, found, lambda place: frame.column(names[place]), wanted)
     return fields | {"meta": ({"unread": unread} if unread else {}) | fields.get("meta", {})}
 
 
-def number_columns(where: Path | str, columns: dict[str, ChunkedArray]) -> dict[str, np.ndarray]:
-    """Return pyarrow columns as arrays of numbers, NaN where one is missing; FormatError for text."""
-    return {name: numbers_of(column, f"{where}: column {name!r}") for name, column in columns.items()}
+def columns_of_edges(
+    where: Path | str, found: Places, column_at: Callable[[int], ChunkedArray], wanted: TableConfig
+) -> dict[str, Any]:
+    """Return the fields of graph_from_coo of attributes, labels and split of edges, of columns or a .npy each.
+
+    Raises: FormatError naming the column.
+    """
+    fields = rows_of_files(wanted, found)
+    columns = {option: {name: column_at(place) for name, place in of.items()} for option, of in found.items()}
+    where_of = lambda name: f"{where}: column {name!r}"
+    if features := columns["edge_features"]:
+        numbers = {name: numbers_of(column, where_of(name)) for name, column in features.items()}
+        fields |= attributes_of_columns(where, numbers, wanted)
+    for name, column in columns["edge_labels"].items():
+        labels = _labels(where_of(name), column)
+        is_number = labels["y"].dtype.kind == "f"
+        fields |= {"edge_y": labels["y"], "edge_classes": (name,) if is_number else labels.get("classes")}
+        fields["meta"] = fields.get("meta", {}) | {"edge_label": name}  # integers may be taken for numbers
+    if columns["edge_split"]:
+        fields["edge_split"] = _split(str(where), columns["edge_split"])
+    return fields
 
 
 def graph_of_columns(

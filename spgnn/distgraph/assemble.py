@@ -5,7 +5,6 @@ Shapes: N nodes, n rows, g ghost rows, F features, C classes, P ranks, R block r
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -37,7 +36,7 @@ from ..spmm.operator.facts import FixedInput
 from ..spmm.operator.features import SparseRows
 from ..spmm.operator.norms import Norms, RawBlocks
 from .choice import decide_scheme
-from .distgraph import DistGraph
+from .distgraph import DistGraph, label_rows
 
 Features = np.ndarray | sp.csr_array | None
 
@@ -105,22 +104,15 @@ def assembled(rows: GraphRows, layout: Layout, how: Distribution) -> DistGraph:
     if order_n is not None:
         rows.X_nF, rows.y_n, rows.split_n = (select_rows(M, order_n) for M in (rows.X_nF, rows.y_n, rows.split_n))
     X = features(rows.X_nF, how.feature_norm, pool, dtype, how.threads)
-    y, task = None, task_of(rows.y_n)
-    if rows.y_n is not None and task == "classes":
-        y = torch.from_numpy(np.array(rows.y_n, dtype=np.int64))
-    elif rows.y_n is not None:
-        y_nC = np.array(rows.y_n).reshape(len(rows.y_n), math.prod(rows.y_n.shape[1:]))
-        y = torch.from_numpy(y_nC).to(sum_dtype(dtype))
-    C = 0 if y is None else y.shape[1] if y.ndim == 2 else int(y.max()) + 1 if len(y) else 0
-    nnz, n_classes = np.array([A.nnz]), np.array([C])
+    y, n_classes = label_rows(rows.y_n, comm, dtype)
+    nnz = np.array([A.nnz])
     comm.all_reduce(nnz)
-    comm.all_reduce(n_classes, "max")
     if how.keep and X is not None:
         A.fixed_input = FixedInput(X)
     give_back_memory()
     return DistGraph(
-        comm=comm, A=A, X=X, y_n=y, split_n=rows.split_n, n_nodes=rows.n_nodes, n_classes=int(n_classes[0]),
-        task=task, scheme=layout.scheme, nnz=int(nnz[0]), replication=how.replication,
+        comm=comm, A=A, X=X, y_n=y, split_n=rows.split_n, n_nodes=rows.n_nodes, n_classes=n_classes,
+        task=task_of(rows.y_n), scheme=layout.scheme, nnz=int(nnz[0]), replication=how.replication,
         feature_norm=how.feature_norm, name=rows.about["name"], method=rows.about["method"],
         fingerprint=rows.about.get("fingerprint", ""), names=ColumnNames.read(rows.about.get("names", {})),
     )  # fmt: skip
@@ -188,7 +180,7 @@ def _table(rows: EdgeRows, of_oo: np.ndarray, of_og: np.ndarray, loopless_n: np.
     """Return the table of the edges of the own and ghost blocks, whose numbers among the rows are given."""
     rows = rows.select(np.concatenate([of_oo, of_og]))
     attr_EF = torch.from_numpy(rows.attr_EF).to(layout.pool.device, sum_dtype(layout.dtype))
-    return EdgeTable(attr_EF, rows.ids_E, rows.n_listed, loopless_n)
+    return EdgeTable(attr_EF, rows.ids_E, rows.n_listed, loopless_n, rows.y_E, rows.split_E, rows.is_reversed)
 
 
 def check_rows(comm: Communicator, rows: GraphRows) -> None:
@@ -197,7 +189,8 @@ def check_rows(comm: Communicator, rows: GraphRows) -> None:
     facts = {f"graph.columns of {name}": "none" if M is None else M.shape[1:] for name, M in widths.items()}
     edges, X = rows.edges, rows.X_nF
     facts["graph.edge_attr"] = f"{edges.attr_EF.shape[1]} columns" if isinstance(edges, EdgeRows) else "none"
-    facts["graph.task"] = task_of(rows.y_n)
+    y_E = edges.y_E if isinstance(edges, EdgeRows) else None
+    facts["graph.task"] = f"{task_of(rows.y_n)}, of edges {'none' if y_E is None else task_of(y_E)}"
     facts["graph.features"] = (
         "none" if X is None else f"{'sparse' if sp.issparse(X) else 'dense'}, {X.shape[1]} columns"
     )

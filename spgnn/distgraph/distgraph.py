@@ -5,19 +5,21 @@ Shapes: N nodes, n own rows, F features, C classes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
-from ..config.names import Norm, Task
+from ..config.names import Norm, On, Task
 from ..dist import Communicator
-from ..errors import ShapeError, UsageError, agree
-from ..graph import ColumnNames, labelled
+from ..errors import GraphError, ShapeError, UsageError, agree, together
+from ..graph import ColumnNames, labelled, task_of
 from ..graph.edge_attr import places_listed
 from ..graph.loaded import NOUNS
 from ..machine import give_back_memory
 from ..spmm.edges.edge_table import EdgeTable, NoEdgeTable, edge_features_of
+from ..spmm.kernels.buffers import sum_dtype
 from ..spmm.operator.dist_spmm import DistSpMM
 from ..spmm.operator.facts import FixedInput
 from ..spmm.operator.features import SparseRows
@@ -30,6 +32,7 @@ class DistGraph:
     A        the operator, (N, N) spread over the ranks; X (n, F) tensor or SparseRows, or None.
     y_n      (n,) int64, -1 where there is no label; (n, C) float of 0 and 1 or, NaN for none, numbers; None without any.
     split_n  (n,) int8, or (n, S), or None.
+    on       what rows of y_n and split_n are: own nodes; or edges, the nonzeros of own rows, see on_edges.
     """
 
     comm: Communicator
@@ -49,6 +52,7 @@ class DistGraph:
     task: Task = "classes"  # what y_n has
     fingerprint: str = ""  # of the whole graph, see spgnn.graph.fingerprint; "" of a part
     names: ColumnNames = ColumnNames()  # of columns
+    on: On = "nodes"
 
     def __repr__(self) -> str:
         facts = f"{self.n_features:,} features -> {self.n_classes} {NOUNS[self.task]}"
@@ -116,15 +120,22 @@ class DistGraph:
         return np.ones(len(self.y_n), bool) if self.is_multilabel else labelled(self.y_n.numpy())
 
     @property
+    def has_edge_labels(self) -> bool:
+        """Whether on_edges has labels."""
+        return isinstance(self.A.edge_table, EdgeTable) and self.A.edge_table.y_E is not None
+
+    @property
     def is_counted(self) -> bool:
         """Whether the rows of this rank count: of the c ranks with the same rows, the rows of the first do."""
         return self.A.layout.is_counted
 
     def collect(self, values_n: np.ndarray) -> np.ndarray:
-        """Return the rows of all ranks in original node order, (N, ...). Collective.
+        """Return the rows of all ranks in original node order, (N, ...); on edges as they are listed, (L, ...). Collective.
 
         Raises: UsageError for a part of a graph, see Parts: it has some of the nodes.
         """
+        if self.on == "edges":
+            return self.collect_edges(values_n)
         rows = slice(None) if self.is_counted else slice(0, 0)
         ids_N = self.comm.all_gather(self.node_n[rows])
         if len(ids_N) != self.n_nodes:
@@ -133,6 +144,43 @@ class DistGraph:
         out = np.empty_like(gathered)
         out[ids_N] = gathered
         return out
+
+    def own_rows(self, values_N: np.ndarray, of_added: float = 0) -> np.ndarray:
+        """Return, of an array as collect returns it, the rows of this rank; of_added: for reverse edges that were added."""
+        if self.on == "nodes":
+            return values_N[self.node_n]
+        values_E = self.edge_rows(values_N)
+        values_E[self._edges("own_rows").ids_E < 0] = of_added
+        return values_E
+
+    def on_edges(self) -> DistGraph:
+        """Return the graph with the labels, split and classes of its edges: y_n and split_n are (E, ...). Collective.
+
+        A reverse edge that was added has no label, and is in no split.
+        Raises: UsageError in 1.5D, and without the order of edges; GraphError for listed edges of weight 0, which are none.
+        """
+        table = together(self.comm, self._edges, "on_edges")
+        if self.replication > 1:
+            raise UsageError(f"targets that are edges require replication = 1; got {self.replication}")
+        found = np.array([np.count_nonzero(table.ids_E >= 0)])
+        self.comm.all_reduce(found)
+        if lost := table.n_listed - int(found[0]):
+            raise GraphError(
+                f"{self.name}: {lost:,} of {table.n_listed:,} listed edges weigh 0, which is no edge, and cannot be predicted; "
+                "drop these rows, or read no weights (--weight none of `spgnn convert`)"
+            )
+        y_E, C = label_rows(table.y_E, self.comm, self.A.dtype)
+        names = self.names if self.on == "edges" else replace(self.names, classes=self.names.edge_classes)
+        of = {"n_classes": C, "task": task_of(table.y_E), "names": names}
+        return replace(self, y_n=y_E, split_n=table.split_E, on="edges", **of)
+
+    def edge_ends(self) -> np.ndarray:
+        """Return source and target of the edges in the order of the list, (L, 2) int64, original ids of nodes. Collective."""
+        A, table = self.A.with_norm("none"), self._edges("edge_ends")
+        column_E, row_E = A.edge_index.cpu().numpy()
+        ends = A.node_n[row_E], A.column_ids[column_E]
+        ends = ends[::-1] if table.is_reversed else ends
+        return self.collect_edges(np.stack(ends, axis=1))
 
     def edge_rows(self, values_L):
         """Return, of an array with a row for each edge of the list that was read, the rows of this rank's nonzeros, (E, ...).
@@ -174,3 +222,16 @@ class DistGraph:
         if isinstance(self.A.edge_table, NoEdgeTable):
             raise UsageError(f"{what}: {self.A.edge_table.why}")
         return self.A.edge_table
+
+
+def label_rows(y_n: np.ndarray | None, comm: Communicator, dtype: torch.dtype) -> tuple[torch.Tensor | None, int]:
+    """Return y_n of a DistGraph, and the number of classes on all ranks. Collective."""
+    y, task = None, task_of(y_n)
+    if y_n is not None and task == "classes":
+        y = torch.from_numpy(np.array(y_n, dtype=np.int64))
+    elif y_n is not None:
+        y_nC = np.array(y_n).reshape(len(y_n), math.prod(y_n.shape[1:]))
+        y = torch.from_numpy(y_nC).to(sum_dtype(dtype))
+    n_classes = np.array([0 if y is None else y.shape[1] if y.ndim == 2 else int(y.max()) + 1 if len(y) else 0])
+    comm.all_reduce(n_classes, "max")
+    return y, int(n_classes[0])

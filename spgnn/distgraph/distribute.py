@@ -271,6 +271,7 @@ def graph_facts(graph: Graph) -> dict[str, Any]:
     facts["graph.y"] = _described(graph.y) + digest(graph.y)
     facts["graph.split"] = _described(graph.split) + digest(graph.split)
     facts["graph.edge_attr"] = _described(graph.edge_attr) + digest(graph.edge_attr, graph.edge_ids)
+    facts["graph.edge_y"] = _described(graph.edge_y) + digest(graph.edge_y, graph.edge_split)
     return facts
 
 

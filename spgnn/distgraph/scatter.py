@@ -15,7 +15,7 @@ from ..dist import Communicator
 from ..graph import Graph
 from ..graph.edge_attr import nonzeros_of
 from ..partition import Partition, RowBlock
-from ..partition.folder.blocks import EdgeRows
+from ..partition.folder.blocks import EdgeRows, edges_of
 from ..spmm.exchange.context import Layout
 
 ROUND_BYTES = 1 << 26  # that are copied at once, or the rows of one rank where they are more
@@ -27,11 +27,12 @@ def scatter_blocks(layout: Layout, graph: Graph | None, part: Partition | None) 
     Args: graph, part  of rank 0; None on the others.
     Collective.
     """
-    comm, about = layout.comm, None
+    comm, about, edges = layout.comm, None, None
     if graph is not None:
         about = {"n_nodes": graph.n_nodes, "n_features": graph.n_features, "sparse": sp.issparse(graph.X)}
-        about |= {name: getattr(graph, name) is not None for name in ("X", "y", "split", "edge_attr")}
-        about["edges_listed"] = graph.meta.get("edges_listed", 0)
+        about |= {name: getattr(graph, name) is not None for name in ("X", "y", "split")}
+        edges = edges_of(graph)
+        about["edges"] = [] if edges is None else [edges.n_listed, edges.is_reversed, *edges.arrays]
     about = comm.all_gather_json(about)[0]
     sizes_P = np.zeros(comm.size, np.int64) if part is None else np.repeat(part.sizes_k.astype(np.int64), layout.grid.c)
     comm.broadcast(sizes_P)
@@ -48,7 +49,13 @@ def scatter_blocks(layout: Layout, graph: Graph | None, part: Partition | None) 
         y_N = y_N.astype(np.int64 if y_N.ndim == 1 else np.int8, copy=False)
     y_n = _scatter_rows(comm, y_N, sizes_P, order_N) if about["y"] else None
     split_n = rows("split")
-    edges = _scatter_edges(comm, graph, order_N, A_nN.nnz, about["edges_listed"]) if about["edge_attr"] else None
+    if about["edges"]:
+        nnz_P = comm.all_gather(np.array([A_nN.nnz], np.int64))
+        order_E = None if graph is None or order_N is None else nonzeros_of(graph.A.indptr, order_N)
+        listed, is_reversed, *names = about["edges"]
+        arrays = {} if edges is None else edges.arrays
+        found = {name: _scatter_rows(comm, arrays.get(name), nnz_P, order_E) for name in names}
+        edges = EdgeRows(**found, n_listed=listed, is_reversed=is_reversed)
     of = {"n_nodes": about["n_nodes"], "k": layout.grid.rows, "rank": layout.block}
     return RowBlock(own_n, A_nN, X_nF, y_n, split_n, **of, edges=edges)
 
@@ -91,17 +98,6 @@ def _scatter_csr(
         del block  # before the next is made
     indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
     return sp.csr_array((data, indices, indptr), shape=(len(lengths), n_columns))
-
-
-def _scatter_edges(
-    comm: Communicator, graph: Graph | None, order_R: np.ndarray | None, nnz: int, n_listed: int
-) -> EdgeRows:
-    """Return the attributes of this rank's nnz nonzeros of the graph that rank 0 holds."""
-    nnz_P = comm.all_gather(np.array([nnz], np.int64))
-    order_E = None if graph is None or order_R is None else nonzeros_of(graph.A.indptr, order_R)
-    arrays = (None, None) if graph is None else (graph.edge_attr, graph.edge_ids)
-    attr_EF, ids_E = (_scatter_rows(comm, rows, nnz_P, order_E) for rows in arrays)
-    return EdgeRows(attr_EF, ids_E, n_listed)
 
 
 def _scatter_rows(

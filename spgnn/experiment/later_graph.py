@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from ..config.names import MODELS, Task
-from ..graph import ColumnMap, ColumnNames, Graph, GraphColumns, matched, taken
+from ..config.names import MODELS, On, Task
+from ..graph import ColumnMap, ColumnNames, Graph, GraphColumns, matched, taken, targets_of
 from ..layers.registry import ModelSpec
 
 
@@ -18,26 +19,29 @@ def columns_of_run(spec: ModelSpec, names: ColumnNames, task: Task) -> GraphColu
     return GraphColumns("the run", names, known["f_in"], width, known["n_classes"], task)
 
 
-def matched_graph(graph: Graph, ours: GraphColumns) -> tuple[Graph, ColumnMap]:
-    """Return a graph, as it is used, with the columns of a run and its numbers of classes. Raises: as graph.matched."""
-    found = matched(ours, GraphColumns.of(graph))
-    changed = {
+def matched_graph(graph: Graph, ours: GraphColumns, on: On = "nodes") -> tuple[Graph, ColumnMap]:
+    """Return a graph, as it is used, with the columns of a run on nodes or edges and its numbers of classes.
+
+    Raises: as graph.matched.
+    """
+    found = matched(ours, GraphColumns.of(graph, on))
+    changed: dict[str, Any] = {
         "X": taken(graph.X, found.features),
         "edge_attr": taken(graph.edge_attr, found.edge_features),
-        "y": found.labels_of(graph.y),
+        ("y" if on == "nodes" else "edge_y"): found.labels_of(targets_of(graph, on)),
     }
     if all(value is getattr(graph, name) for name, value in changed.items()):
         return graph, found
     meta = {name: value for name, value in graph.meta.items() if name not in ("edge_features", "antisymmetric")}
-    return replace(graph, **changed, feature_names=None, classes=None, meta=meta), found
+    return replace(graph, **changed, feature_names=None, classes=None, edge_classes=None, meta=meta), found
 
 
-def unknown_classes(counts: np.ndarray, n_classes: int, names: tuple[str, ...] | None, graph: str) -> list[str]:
-    """Return a line on the nodes whose class a model does not have, none without any; counts: as metrics.count has them."""
+def unknown_classes(counts: np.ndarray, n_classes: int, names: tuple[str, ...] | None, graph: str, on: On) -> list[str]:
+    """Return a line on the nodes, or edges, whose class a model does not have, none without any; counts: as metrics.count has them."""
     per_class = counts[:, n_classes:, 2].sum(0)
     found = np.flatnonzero(per_class)
     if not len(found):
         return []
     first = n_classes + int(found[0])
     name = first if names is None or first >= len(names) else repr(names[first])
-    return [f"nodes of {graph} of classes that the run has not count as wrong: {per_class.sum():,}, class {name} first"]
+    return [f"{on} of {graph} of classes that the run has not count as wrong: {per_class.sum():,}, class {name} first"]

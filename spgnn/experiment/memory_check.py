@@ -22,7 +22,7 @@ from ..config import Distribution, TrainConfig
 from ..config.names import ITEMSIZE, Norm
 from ..cost.machines import load_machine
 from ..errors import ResourceError, SpgnnError
-from ..graph import Graph
+from ..graph import Graph, count_classes, targets_of
 from ..layers.registry import ModelSpec
 from ..partition.partition import partition_of
 from ..spmm.dry.dry import dry_run
@@ -53,9 +53,11 @@ def check_fits(graph: Graph, config: TrainConfig, operator: Norm, parts: int, M:
 
     Args: config, operator  of a training on all nodes; parts: P / c; M: bytes of a rank, as memory_of_rank.
     """
-    width = max(graph.n_features, graph.n_classes, config.hidden) * max(config.powers, 1)
-    row_bytes = ITEMSIZE[config.dtype] * ROWS * config.layers * graph.n_nodes * width
-    if graph.X is None or graph.y is None or row_bytes + NONZEROS * config.heads * 8 * graph.nnz < M:
+    n_classes = count_classes(y := targets_of(graph, config.on))
+    width = max(graph.n_features, n_classes, config.hidden) * max(config.powers, 1)
+    rows = graph.n_nodes if config.on == "nodes" and graph.edge_attr is None else max(graph.n_nodes, graph.nnz)
+    row_bytes = ITEMSIZE[config.dtype] * ROWS * config.layers * rows * width
+    if graph.X is None or y is None or row_bytes + NONZEROS * config.heads * 8 * graph.nnz < M:
         return
     try:
         if memory_of_parts(graph, config)(parts).training <= M:  # with steps of all rows
@@ -106,7 +108,9 @@ class PredictedTraining:
 
 def _model(graph: Graph, config: TrainConfig) -> FixedModel:
     """Return the model of a graph, without values."""
-    return without_values(ModelSpec.of(config, graph.n_features, graph.n_classes, graph.n_edge_features).build)
+    return without_values(
+        ModelSpec.of(config, graph.n_features, count_classes(targets_of(graph, config.on)), graph.n_edge_features).build
+    )
 
 
 @contextmanager

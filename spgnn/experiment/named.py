@@ -1,6 +1,6 @@
-"""Predictions as a table, a line per node: its id, its class and, on request, the probability of each class.
+"""Predictions as a table, a line per node or edge: its id, its class and, on request, the probability of each class.
 
-Shapes: N nodes, C classes.
+Shapes: N nodes, or L edges, C classes.
 """
 
 from __future__ import annotations
@@ -21,28 +21,40 @@ Columns = dict[str, np.ndarray]
 
 @dataclass(slots=True)
 class Names:
-    """What the user calls nodes, (N,) int64 or str, and classes; None: numbers. Filled on rank 0, when a graph is read."""
+    """What the user calls nodes, (N,) int64 or str, and classes; None: numbers. Filled on rank 0, when a graph is read.
+
+    ends_L2  source and target of the edges that are predicted, numbers of nodes; None: nodes are predicted.
+    """
 
     ids: np.ndarray | None = None
     classes: tuple[str, ...] | None = None
+    ends_L2: np.ndarray | None = None
 
     @property
     def has_any(self) -> bool:
-        """Whether nodes or classes have names."""
-        return self.ids is not None or self.classes is not None
+        """Whether nodes or classes have names, or edges ends."""
+        return any(of is not None for of in (self.ids, self.classes, self.ends_L2))
+
+    def of_rows(self, count: int) -> Columns:
+        """Return the columns that say what rows are: id; of edges source, target and edge, the number in their list."""
+        if self.ends_L2 is None:
+            return {"id": np.arange(count) if self.ids is None else self.ids}
+        ends = self.ends_L2 if self.ids is None else self.ids[self.ends_L2]
+        return {"source": ends[:, 0], "target": ends[:, 1], "edge": np.arange(count)}
 
 
 def prediction_columns(predictions_N: np.ndarray, names: Names, proba_NC: np.ndarray | None = None) -> Columns:
-    """Return the columns id, class and p_CLASS ...; of several labels, (N, C) of 0 and 1, the classes are joined by ';'.
+    """Return the columns id, or source, target and edge, then class and p_CLASS ...; several labels are joined by ';'.
 
     Numbers have a column for each target, by its name, else prediction, or prediction_0, ...
     """
-    ids_N = np.arange(len(predictions_N)) if names.ids is None else names.ids
+    columns = names.of_rows(len(predictions_N))
     if predictions_N.dtype.kind == "f":
         of_target = predictions_N.reshape(len(predictions_N), -1).T
         default = ["prediction"] if len(of_target) == 1 else [f"prediction_{c}" for c in range(len(of_target))]
-        return {"id": ids_N} | dict(zip(names.classes or default, of_target))
-    columns: Columns = {"id": ids_N, "class": _class_names(predictions_N, names.classes)}
+        is_taken = not columns.keys().isdisjoint(names.classes or ())
+        return columns | dict(zip(default if is_taken else names.classes or default, of_target))
+    columns["class"] = _class_names(predictions_N, names.classes)
     for c, proba_N in enumerate(() if proba_NC is None else proba_NC.T):
         columns[f"p_{c if names.classes is None else names.classes[c]}"] = proba_N
     return columns

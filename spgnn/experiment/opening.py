@@ -22,7 +22,7 @@ from ..dist import Communicator
 from ..dist.consistency import check_same, versions
 from ..dist.launch import share_of_threads
 from ..errors import InputError, PartitionError, ResourceError, UsageError, from_root, together
-from ..graph import Graph, loaded_line
+from ..graph import Graph, loaded_line, targets_of, task_of
 from ..layers.registry import ModelSpec, operator_of
 from ..machine import give_back_memory
 from ..partition import Partition, PartitionFolder
@@ -69,7 +69,8 @@ class Source:
         found = together(comm, find, root=0)
         if not comm.all_gather_json(found is None)[0]:
             return cls(None, found, config, comm, show)
-        names = together(comm, lambda: Names(folder.ids(), folder.names.classes), root=0) or Names()
+        classes = folder.names.classes if config.on == "nodes" else folder.names.edge_classes
+        names = together(comm, lambda: Names(folder.ids(), classes), root=0) or Names()
         return cls(folder, None, config, comm, show, names)
 
     def read(self) -> Graph:
@@ -77,10 +78,15 @@ class Source:
         config = self.config
         files: dict[str, Any] = {name: path or None for name, path in input_files(config).items()}
         graph = load_graph(self.found, **files)
-        if config.loss != "auto" and graph.task == "classes" and graph.y is not None:
-            name = graph.meta.get("label")
-            graph = replace(graph, y=np.where(graph.y < 0, np.nan, graph.y), classes=None if name is None else (name,))
-        self.names.ids, self.names.classes = graph.ids, graph.classes
+        is_on_nodes, y = config.on == "nodes", targets_of(graph, config.on)
+        if config.loss != "auto" and task_of(y) == "classes" and y is not None:
+            name = graph.meta.get("label" if is_on_nodes else "edge_label")
+            y, classes = np.where(y < 0, np.nan, y), None if name is None else (name,)
+            if is_on_nodes:
+                graph = replace(graph, y=y, classes=classes)
+            else:
+                graph = replace(graph, edge_y=y, edge_classes=classes)
+        self.names.ids, self.names.classes = graph.ids, graph.classes if is_on_nodes else graph.edge_classes
         if self.show is not None:
             for note in (loaded_line(graph, config.edges), *graph.notes()):
                 self.show(f"spgnn: {note}")

@@ -167,21 +167,28 @@ def compute(run: KeptRun, source: str | None, comm: Communicator, wanted: How, i
     path, before = together(comm, made_on, run.folder / "checkpoints") if is_own else (run.folder, {})
     opened, columns = Source.open(source or run.graph, _fitted(run.config, source, comm), comm), ColumnMap()
     if opened.folder is not None and not is_own:
-        columns = together(comm, lambda folder: matched(run.columns(), columns_of_folder(folder)), opened.folder)
-        opened = replace(opened, folder=MatchedFolder(opened.folder, columns))
+        columns = together(
+            comm, lambda folder: matched(run.columns(), columns_of_folder(folder, run.config.on)), opened.folder
+        )
+        opened = replace(opened, folder=MatchedFolder(opened.folder, columns, run.config.on))
 
     def read() -> Graph:
         nonlocal columns
         graph = opened.read()
         if not is_own:
-            graph, columns = matched_graph(graph, run.columns())
+            graph, columns = matched_graph(graph, run.columns(), run.config.on)
         return graph
 
     config, how = opened.config, distribution(opened.config, comm, run.spec)
     model = together(comm, run.model)
     if is_embedded and len(model.layers) == 1:
         raise UsageError("--embeddings: a model of one layer has none, the input of its last layer is X")
-    needs_rows = "--embeddings" * is_embedded or "--proba" * wanted.proba or "a run on numbers" * (task == "numbers")
+    needs_rows = (
+        "--on edges" * (config.on == "edges")
+        or "--embeddings" * is_embedded
+        or "--proba" * wanted.proba
+        or "a run on numbers" * (task == "numbers")
+    )
     parts = _parts_of(opened, how, model, wanted, needs_rows)
     if parts is not None:
         if is_own:
@@ -190,13 +197,15 @@ def compute(run: KeptRun, source: str | None, comm: Communicator, wanted: How, i
         computed = _compute_parts(run, model, parts, opened.names, wanted.scratch, None if is_own else columns)
     else:
         dgraph = make_dgraph(opened.folder or read, comm, None, how)
+        dgraph = dgraph if config.on == "nodes" else dgraph.on_edges()
         if is_own:
             check_names(path, run.names, dgraph.names, PREDICT)
         check_graph(path, before, graph_facts(dgraph), PREDICT)
         if dgraph.n_features != (f_in := run.spec.arguments["f_in"]):
             raise CheckpointError(f"the graph has {dgraph.n_features} features; the run was trained on {f_in}")
         Z_nC, computed = compute_rows(model, dgraph, task, opened.names, wanted.proba, is_embedded)
-        computed.found = {"n": dgraph.n_nodes}
+        edges = {} if dgraph.on == "nodes" else {"edges": len(computed.predictions_N)}
+        computed.found = {"n": dgraph.n_nodes} | edges
         if dgraph.y_n is not None and (is_own or dgraph.split_n is not None):
             scored = comm.all_gather_json(columns.scored)[0]
             split_n = split_of(dgraph, config.split, config.seed)
@@ -218,7 +227,7 @@ def _add_scores(
     ranked = ranked_scores(Z_nC, y_n, split_n, dgraph.comm) if run.metric in RANKED else None
     counts = count(Z_nC, y_n, split_n, max(C, dgraph.n_classes), dgraph.comm, task)
     computed.found |= main_scores(counts, task, run.metric, ranked)
-    computed.notes += unknown_classes(counts, C, columns.classes, dgraph.name)
+    computed.notes += unknown_classes(counts, C, columns.classes, dgraph.name, dgraph.on)
 
 
 @torch.no_grad()
@@ -237,10 +246,11 @@ def compute_rows(
         if dgraph.X is None:
             raise GraphError(f"{dgraph.name} has no features, of which embeddings are made")
         H_nF = model.embed(dgraph.A, dgraph.X)
-        embeddings_NF = dgraph.collect(H_nF.to(sum_dtype(H_nF.dtype)).cpu().numpy())
+        embeddings_NF = replace(dgraph, on="nodes").collect(H_nF.to(sum_dtype(H_nF.dtype)).cpu().numpy())
     Z_nC = model(dgraph.A, dgraph.X)
     predictions_N = dgraph.collect(predicted(Z_nC, task))
     proba_NC = dgraph.collect(probabilities(Z_nC, task)) if proba else None
+    names.ends_L2 = None if dgraph.on == "nodes" else dgraph.edge_ends()
     return Z_nC, Computed(names, predictions_N, proba_NC, embeddings_NF)
 
 
@@ -285,7 +295,9 @@ def _compute_parts(
     notes = list(columns.label_notes) if is_compared else []
     if counts is not None:
         found |= main_scores(counts, run.task, SCORES[run.task][0] if run.metric in RANKED else run.metric)
-        notes += unknown_classes(counts, scorer.C, columns.classes, parts.name) if run.task == "classes" else []
+        notes += (
+            unknown_classes(counts, scorer.C, columns.classes, parts.name, "nodes") if run.task == "classes" else []
+        )
     return Computed(names, np.empty(0) if predictions_N is None else predictions_N, found=found, notes=notes)
 
 
@@ -325,7 +337,8 @@ def _check_outputs(folder: Path, source: str | None, out: str | None, embeddings
 def _fitted(config: TrainConfig, source: str | None, comm: Communicator) -> TrainConfig:
     """Return the options of a run as they are for GRAPH, where it is given, and for these ranks. Collective."""
     if source is not None:  # another graph has its own features, labels and split
-        config = replace(config, format="", features="", labels="", split="auto", method=TrainConfig().method)
+        features = config.features if config.features in ("degree", "ones") else ""  # that any graph has
+        config = replace(config, format="", features=features, labels="", split="auto", method=TrainConfig().method)
     config = replace(config, device="cpu")  # one pass, and where the run was trained may be elsewhere
     if config.replication not in valid_replications(comm.size):
         config = replace(config, replication=1)

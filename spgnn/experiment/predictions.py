@@ -15,13 +15,14 @@ import torch
 
 from ..atomic import write_text
 from ..config import Distribution, TrainConfig, build, input_files, select, to_toml
-from ..config.names import Task
+from ..config.names import On, Task
 from ..data import load_graph
 from ..dist import Communicator
 from ..distgraph import DistGraph
 from ..distgraph.distribute import distribute, the_only_rank
 from ..errors import GraphError, InputError, SpgnnError, UsageError, together
 from ..graph import Graph, GraphColumns, matched
+from ..layers import EdgeDecoder, Stack
 from ..layers.foreign.wrap import check_called
 from ..layers.registry import listed_spec, operator_of
 from ..partition import PartitionFolder
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Predictions:
-    """What a model says of all nodes, in original order.
+    """What a model says of all nodes, or edges, in original order.
 
     ids            (N,) what the user calls the nodes: their names, or 0 to N - 1.
     classes        (N,) int64, the class of each; (N, C) int8 of 0 and 1 where nodes have several labels.
@@ -48,6 +49,7 @@ class Predictions:
     embeddings     (N, F) inputs of the last layer, where they were requested; else None.
     numbers        (N,) or (N, C) float where the model predicts numbers; classes and probabilities are None then, and
                    names has the names of the columns.
+    sources, targets  of edges, (N,), what the user calls their ends, and ids are their numbers in the list; else None.
     """
 
     ids: np.ndarray
@@ -56,29 +58,38 @@ class Predictions:
     names: tuple[str, ...] | None = None
     embeddings: np.ndarray | None = None
     numbers: np.ndarray | None = None
+    sources: np.ndarray | None = None
+    targets: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def __repr__(self) -> str:
         values_N, proba_NC = self._values, self.probabilities
+        noun = "nodes" if self.sources is None else "edges"
         if proba_NC is None:
             low, high = (values_N.min(), values_N.max()) if len(self) else (np.nan, np.nan)
-            return f"Predictions({len(self):,} nodes, {values_N.size // max(len(self), 1)} numbers each: {low:.4g} to {high:.4g})"
+            return f"Predictions({len(self):,} {noun}, {values_N.size // max(len(self), 1)} numbers each: {low:.4g} to {high:.4g})"
         C = proba_NC.shape[1]
         counts_C = values_N.sum(0) if values_N.ndim == 2 else np.bincount(values_N, minlength=C)
         most = np.argsort(-counts_C, kind="stable")[:5]
         shown = ", ".join(f"{c if self.names is None else self.names[c]} {counts_C[c]:,}" for c in most)
         width = "" if self.embeddings is None else f", embeddings of width {self.embeddings.shape[1]}"
-        return f"Predictions({len(self):,} nodes, {C} classes{width}: {shown}{', ...' if C > 5 else ''})"
+        return f"Predictions({len(self):,} {noun}, {C} classes{width}: {shown}{', ...' if C > 5 else ''})"
 
     def to_frame(self) -> pandas.DataFrame:
-        """Return a pandas DataFrame with columns id, class (names, where there are any) and p_CLASS of each class, or numbers."""
+        """Return a pandas DataFrame with columns id, class (names, where there are any) and p_CLASS of each class, or numbers.
+
+        Of edges source, target and edge instead of id.
+        """
         try:
             import pandas
         except ImportError:
             raise InputError("to_frame makes a table of pandas, which is not installed: pip install pandas") from None
-        return pandas.DataFrame(prediction_columns(self._values, Names(self.ids, self.names), self.probabilities))
+        names = Names(self.ids, self.names)
+        if self.sources is not None and self.targets is not None:
+            names = Names(None, self.names, np.stack([self.sources, self.targets], axis=1))
+        return pandas.DataFrame(prediction_columns(self._values, names, self.probabilities))
 
     @property
     def _values(self) -> np.ndarray:
@@ -95,9 +106,10 @@ def predict(
     *,
     embeddings: bool = False,
     multilabel: bool | None = None,
+    on: On | None = None,
     **options,
 ) -> Predictions:
-    """Return the classes of all nodes, argmax of softmax(model(A, X)), and their probabilities; or numbers, model(A, X).
+    """Return the classes of all nodes, or edges, argmax of softmax(model(A, X)), and their probabilities; or numbers, model(A, X).
 
         spgnn.predict("runs/wordnet-1").to_frame().to_csv("classes.csv")
         spgnn.predict(model, dgraph).probabilities
@@ -107,6 +119,7 @@ def predict(
             comm        of spgnn.world() or run_threads; None: the DistGraph's, else this process is the only rank.
             embeddings  the inputs of the last layer too; of a Stack of two layers or more.
             multilabel  nodes may have several classes, those with a logit above 0; None: as the run, or the labels.
+            on          nodes or edges; None: as the run, or edges where the last layer is an EdgeDecoder.
             options     of distribute, where graph is no DistGraph, such as feature_norm: as in training.
     Raises: CheckpointError where the run's own graph is no longer the one that it was trained on.
     Collective; all ranks have the arrays, names of nodes where they hold the graph.
@@ -135,6 +148,9 @@ def predict(
     if isinstance(graph, (str, Path)) and not PartitionFolder(graph).is_valid:
         graph = together(comm, load_graph, graph)
     dgraph = graph if isinstance(graph, DistGraph) else distribute(graph, comm, **given | options)
+    decodes = isinstance(net, Stack) and isinstance(net.layers[-1], EdgeDecoder)
+    if (on or (run.config.on if run else "edges" if decodes else "nodes")) == "edges":
+        dgraph = dgraph.on_edges()
     task = _task(multilabel) if multilabel is not None else _task_of(net, run or dgraph)
     names = Names(dgraph.ids, run.names.classes if run else dgraph.classes)
     was_training = net.training
@@ -149,7 +165,7 @@ def _as_the_run(graph: Graph | DistGraph, run: KeptRun, is_shown: bool) -> Graph
     """Return a graph with the columns of a run; a DistGraph, whose rows are on the ranks, has to have them."""
     if isinstance(graph, Graph):
         graph = graph.with_edges(run.config.edges) if graph.edges == "stored" else graph
-        graph, found = matched_graph(graph, run.columns())
+        graph, found = matched_graph(graph, run.columns(), run.config.on)
     else:
         sizes = graph.n_features, graph.n_edge_features, 0
         found = matched(run.columns(), GraphColumns(graph.name, graph.names, *sizes, run.task))
@@ -185,11 +201,11 @@ def load_run(folder: str | Path) -> tuple[torch.nn.Module, TrainConfig]:
 
 def _as_predictions(computed: Computed) -> Predictions:
     names, classes = computed.names, computed.predictions_N
-    ids = np.arange(len(classes)) if names.ids is None else names.ids
-    shown = None if names.classes is None else tuple(names.classes)
-    if classes.dtype.kind == "f":
-        return Predictions(ids, None, None, shown, computed.embeddings_NF, classes)
-    return Predictions(ids, classes, computed.proba_NC, shown, computed.embeddings_NF)
+    shown, of = None if names.classes is None else tuple(names.classes), names.of_rows(len(classes))
+    ids, ends = of["id" if names.ends_L2 is None else "edge"], (of.get("source"), of.get("target"))
+    is_number = classes.dtype.kind == "f"
+    values = (None, None) if is_number else (classes, computed.proba_NC)
+    return Predictions(ids, *values, shown, computed.embeddings_NF, classes if is_number else None, *ends)
 
 
 def save_run(folder: str | Path, model: torch.nn.Module, graph: str, multilabel: bool = False, **options) -> None:

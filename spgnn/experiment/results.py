@@ -43,7 +43,7 @@ def summary_of(trainer: Trainer) -> dict[str, Any]:
     names = ("best_epoch", "train", "val", "test", "metric", "epoch_s", "bytes_sent", "bytes_predicted", "setup_bytes")
     sampler = {} if config.sampler == "none" else options_of(config) | {"subgraphs": config.subgraphs}
     return finite(
-        {"graph": dgraph.name, "n": dgraph.n_nodes, "nnz": dgraph.nnz, "model": config.model}
+        {"graph": dgraph.name, "n": dgraph.n_nodes, "nnz": dgraph.nnz, "on": dgraph.on, "model": config.model}
         | {name: getattr(history, name) for name in names}
         | {"epochs": trainer.epoch, "peak_rss_mb": float(peak_mb[0]), "ranks": comm.size}
         | {"scheme": dgraph.scheme, "replication": dgraph.replication, "method": dgraph.method, "seed": config.seed}
@@ -60,6 +60,7 @@ def keep_results(
     """Write summary, details, split and predictions of a training that has ended; folder: on rank 0. Collective."""
     details = run_details(trainer, predictions_N)
     arrays = {"split": trainer.history.split_N, "predictions": predictions_N}
+    names.ends_L2 = None if trainer.dgraph.on == "nodes" else trainer.dgraph.edge_ends()
     summary = summary | {"names": trainer.dgraph.names.written(), "per_class": trainer.history.per_class}
     together(trainer.comm, RunFolder.write_results, folder, summary, details, arrays, names, root=0)
 
@@ -93,7 +94,7 @@ def run_details(trainer: Trainer, predictions_N: np.ndarray | None) -> dict[str,
         y_n = split_n = predicted_n = np.zeros(0, int)
         if dgraph.is_counted:
             ((y_n, split_n),) = trainer.steps.scorer.labels()
-            predicted_n = np.asarray(predictions_N)[dgraph.node_n]
+            predicted_n = dgraph.own_rows(np.asarray(predictions_N))
         is_test_n = split_n == 2
         details["confusion_CC"] = confusion(predicted_n[is_test_n], y_n[is_test_n], dgraph.n_classes, comm).tolist()
     return details

@@ -62,6 +62,7 @@ def run(
             stop.ask(comm)
         with kept(source, config, comm, show, stop) as training:
             dgraph = way.open(opened, training.folder, training.stack)
+            dgraph = dgraph if config.on == "nodes" else dgraph.on_edges()
             names = opened.names
             del opened  # and with it the owners of all nodes
             if stop is not None:

@@ -31,7 +31,7 @@ from ..training.steps import Step
 from ..training.steps.captured import check_ranks
 from ..training.steps.full import FullStep
 from ..training.steps.sampled import SampledStep
-from ..training.trainer import Trainer
+from ..training.trainer import Trainer, check_on_edges
 from .averaging import open_parts
 from .folder import RunFolder, check_outputs
 from .memory_check import check_fits
@@ -138,6 +138,7 @@ def prepare(source: str, config: TrainConfig, comm: Communicator) -> FullWay:
     how = distribution(config, comm)
     check_average(config, takes_memory=True)
     check_options(config)
+    check_on_edges(config)
     _check_device(config, comm.size)
     ProcessGrid(comm.size, config.replication)
     is_sampled = config.mode == "full" and config.sampler != "none"

@@ -46,18 +46,20 @@ def check_graph(graph, is_new: bool = True) -> None:
             raise GraphError(f"labels have shape {graph.y.shape}; expected ({n},) or ({n}, classes), for {n} nodes")
         if graph.y.ndim == 2 and graph.y.shape[1] == 0:
             raise GraphError(f"labels have shape {graph.y.shape}; expected at least one class")
-        _check_labels(graph.y)
+        check_labels(graph.y)
     if graph.edge_attr is not None and len(graph.edge_attr) != A.nnz:
         raise GraphError(f"edge_attr has {len(graph.edge_attr)} rows; A has {A.nnz} nonzeros")
     if graph.split is not None:
-        s = graph.split
-        if s.ndim not in (1, 2) or s.shape[0] != n or s.dtype != np.int8 or (s.ndim == 2 and not s.shape[1]):
-            raise GraphError(f"split is {s.dtype} of shape {s.shape}; expected int8 ({n},) or ({n}, S)")
-        bad = (s < -1) | (s > 2)
-        if bad.any():
+        check_split(graph.split, n)
+    listed = graph.meta.get("edges_listed")
+    if graph.edge_y is not None:
+        if graph.edge_y.ndim not in (1, 2) or len(graph.edge_y) != listed or 0 in graph.edge_y.shape[1:]:
             raise GraphError(
-                f"node {int(np.argwhere(bad)[0][0])} has split {int(s[bad][0])}; expected 0 train, 1 val, 2 test, -1 none"
+                f"edge_y has shape {graph.edge_y.shape}; expected ({listed},), a label for each listed edge"
             )
+        check_labels(graph.edge_y, "edge")
+    if graph.edge_split is not None:
+        check_split(graph.edge_split, listed, "edge")
 
 
 def check_unchanged(graph) -> None:
@@ -140,11 +142,22 @@ def most_classes(n_nodes: int) -> int:
     return max(n_nodes, 2) * 1000
 
 
-def _check_labels(y: np.ndarray) -> None:
+def check_split(s: np.ndarray, n: int, noun: str = "node") -> None:
+    if s.ndim not in (1, 2) or s.shape[0] != n or s.dtype != np.int8 or (s.ndim == 2 and not s.shape[1]):
+        name = "split" if noun == "node" else f"{noun}_split"
+        raise GraphError(f"{name} is {s.dtype} of shape {s.shape}; expected int8 ({n},) or ({n}, S), of {n} {noun}s")
+    bad = (s < -1) | (s > 2)
+    if bad.any():
+        raise GraphError(
+            f"{noun} {int(np.argwhere(bad)[0][0])} has split {int(s[bad][0])}; expected 0 train, 1 val, 2 test, -1 none"
+        )
+
+
+def check_labels(y: np.ndarray, noun: str = "node") -> None:
     if y.dtype.kind == "f":
         if np.isinf(y).any():
             where = np.argwhere(np.isinf(y))[0]
-            raise GraphError(f"node {int(where[0])} has the target {y[tuple(where)]}; expected finite, NaN for none")
+            raise GraphError(f"{noun} {int(where[0])} has the target {y[tuple(where)]}; expected finite, NaN for none")
         return
     if y.dtype.kind not in "iub":
         raise GraphError(f"labels are {y.dtype}; expected integers, or float for numbers")
@@ -152,4 +165,4 @@ def _check_labels(y: np.ndarray) -> None:
     bad = (y < low) | (y > high)
     if bad.any():
         where = np.argwhere(bad)[0]
-        raise GraphError(f"node {int(where[0])} has label {int(y[tuple(where)])}; expected {low} to {high}")
+        raise GraphError(f"{noun} {int(where[0])} has label {int(y[tuple(where)])}; expected {low} to {high}")

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..config.names import Task
+from ..config.names import On, Task
 from ..errors import GraphError
+from .split import count_classes, task_of
 
 Names = tuple[str, ...] | None
 SHOWN = 5  # names in a message
@@ -24,12 +25,13 @@ class ColumnNames:
     """What the user calls the columns of a graph; None: their numbers.
 
     features  of X, a value of text as color=red; edge_features: of edge_attr.
-    classes   of classes, or the columns of several labels or of numbers.
+    classes   of classes, or the columns of several labels or of numbers; edge_classes: of edges.
     """
 
     features: Names = None
     classes: Names = None
     edge_features: Names = None
+    edge_classes: Names = None
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> ColumnNames:
@@ -69,12 +71,13 @@ class GraphColumns:
     task: Task
 
     @classmethod
-    def of(cls, graph) -> GraphColumns:
-        """Return the columns of a Graph."""
-        edge_features = None if graph.edge_attr is None else graph.meta.get("edge_features")
-        named = {"features": graph.feature_names, "classes": graph.classes, "edge_features": edge_features}
-        sizes = graph.n_features, graph.n_edge_features, graph.n_classes
-        return cls(graph.name, ColumnNames.read(named), *sizes, graph.task)
+    def of(cls, graph, on: On = "nodes") -> GraphColumns:
+        """Return the columns of a Graph; on: what classes are of."""
+        y, classes = (graph.y, graph.classes) if on == "nodes" else (graph.edge_y, graph.edge_classes)
+        named = {"features": graph.feature_names, "classes": classes, "edge_classes": graph.edge_classes}
+        named["edge_features"] = None if graph.edge_attr is None else graph.meta.get("edge_features")
+        sizes = graph.n_features, graph.n_edge_features, count_classes(y)
+        return cls(graph.name, ColumnNames.read(named), *sizes, task_of(y))
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from .edge_attr import (
 from .ids import checked_classes, checked_ids
 from .loaded import NOUNS, count_labels, graph_notes, label_notes
 from .normal import Norm, normalise
-from .split import labelled, named_split, task_of
+from .split import count_classes, labelled, named_split, task_of
 from .structure import (
     canonical,
     check_duplicates,
@@ -42,6 +42,7 @@ from .structure import (
 
 Edges = Literal["stored", "undirected", "directed", "reversed"]
 EDGE_META = ("edges_listed", "edge_features", "antisymmetric")  # what meta has of edge_attr
+OF_EDGES = ("edge_attr", "edge_y", "edge_split")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,6 +71,8 @@ class Graph(metaclass=NamesKeywords):
                 None: 0 to E - 1.
         feature_names: F names of the columns of X, a value of text as color=red; None: their numbers. Those of edge_attr
                 are meta["edge_features"].
+        edge_y, edge_split, edge_classes: labels, split and names of classes, as y, split and classes, of the L edges of
+                that list in its order: (L,) or (L, C), and (L,). A reverse edge that was added is none of them.
     Raises: GraphError naming the first node that is wrong.
 
     The arrays are views that cannot be written; whoever gave them must not change them either. Where they are used,
@@ -88,11 +91,16 @@ class Graph(metaclass=NamesKeywords):
     edge_attr: np.ndarray | None = None
     edge_ids: np.ndarray | None = None
     feature_names: tuple[str, ...] | None = None
+    edge_y: np.ndarray | None = None
+    edge_split: np.ndarray | None = None
+    edge_classes: tuple[str, ...] | None = None
 
     def __post_init__(self):
-        for name in ("X", "y", "split", "edge_attr"):
+        for name in ("X", "y", "split", "edge_attr", "edge_y", "edge_split"):
             if hasattr(value := getattr(self, name), "detach"):  # a tensor
                 object.__setattr__(self, name, value.detach().cpu().numpy())
+        if self.edge_attr is None and not (self.edge_y is None and self.edge_split is None):
+            object.__setattr__(self, "edge_attr", np.empty((self.A.nnz, 0), np.float32))
         if self.edge_attr is not None:
             self._check_edges()
         check_graph(self)
@@ -107,7 +115,8 @@ class Graph(metaclass=NamesKeywords):
         object.__setattr__(self, "classes", checked_classes(self.classes, self.n_classes))
         names = None if self.X is None else checked_names(self.feature_names, "X", self.n_features, "feature_names")
         object.__setattr__(self, "feature_names", names)
-        for name in ("A", "X", "y", "split", "ids", "edge_attr", "edge_ids"):
+        object.__setattr__(self, "edge_classes", checked_classes(self.edge_classes, count_classes(self.edge_y)))
+        for name in ("A", "X", "y", "split", "ids", "edge_attr", "edge_ids", "edge_y", "edge_split"):
             object.__setattr__(self, name, read_only(getattr(self, name)))
 
     def _check_edges(self) -> None:
@@ -116,6 +125,12 @@ class Graph(metaclass=NamesKeywords):
         ids = np.arange(nnz) if self.edge_ids is None else checked_edge_ids(self.edge_ids, nnz, listed)
         checked_names(self.meta.get("edge_features"), "edge_attr", edge_attr.shape[1], "meta['edge_features']")
         columns = checked_antisymmetric(self.meta.get("antisymmetric", ()), edge_attr.shape[1])
+        if self.edge_y is not None:
+            object.__setattr__(self, "edge_y", np.asarray(self.edge_y))
+        if self.edge_split is not None:
+            split = np.asarray(self.edge_split)
+            is_role = split.dtype.kind in "iu" and np.isin(split, (-1, 0, 1, 2)).all()
+            object.__setattr__(self, "edge_split", split.astype(np.int8, copy=False) if is_role else split)
         known = {"edges_listed": listed} | ({"antisymmetric": columns} if columns else {})
         for name, value in (("edge_attr", edge_attr), ("edge_ids", ids), ("meta", self.meta | known)):
             object.__setattr__(self, name, value)
@@ -130,6 +145,8 @@ class Graph(metaclass=NamesKeywords):
             said.append("a split" if self.split.ndim == 1 else f"{self.split.shape[1]} splits")
         if self.edge_attr is not None:
             said.append(f"{self.edge_attr.shape[1]} attributes of edges")
+        if self.edge_y is not None:
+            said.append(f"{count_classes(self.edge_y)} {NOUNS[task_of(self.edge_y)]} of edges")
         return f"Graph({self.name}: {', '.join(said)})"
 
     @property
@@ -170,13 +187,7 @@ class Graph(metaclass=NamesKeywords):
     @property
     def n_classes(self) -> int:
         """C: 1 + the largest label, or the columns of several labels or of numbers; 0 without labels."""
-        if self.y is None:
-            return 0
-        if self.y.ndim == 2:
-            return self.y.shape[1]
-        if self.is_regression:
-            return 1
-        return int(self.y.max()) + 1 if len(self.y) else 0
+        return count_classes(self.y)
 
     @property
     def is_symmetric(self) -> bool:
@@ -223,7 +234,7 @@ class Graph(metaclass=NamesKeywords):
         return replace(self, A=self.A if A is self.A else canonical(A), edges=use)
 
     def without_edge_attr(self) -> Graph:
-        """Return the graph without attributes of edges: several equal edges are one, their weights added up.
+        """Return the graph without attributes and labels of edges: several equal edges are one, their weights added up.
 
         An undirected one is directed where two edges had one back.
         """
@@ -231,7 +242,8 @@ class Graph(metaclass=NamesKeywords):
             return self
         edges = "directed" if self.edges == "undirected" and not self.is_both_ways else self.edges
         known = {name: value for name, value in self.meta.items() if name not in EDGE_META}
-        return replace(self, A=without_parallel(self.A), edge_attr=None, edge_ids=None, meta=known, edges=edges)
+        none = dict.fromkeys(("edge_attr", "edge_ids", "edge_y", "edge_split", "edge_classes"))
+        return replace(self, A=without_parallel(self.A), meta=known, edges=edges, **none)
 
     def in_use(self) -> Graph:
         """Return the graph as it is used, see `with_edges`: auto."""
@@ -291,6 +303,12 @@ class Graph(metaclass=NamesKeywords):
         if self.edge_attr is not None:
             out |= {"edge_attr": self.edge_attr.shape[1], "parallel": A.nnz - without_parallel(A).nnz}
             out |= {k: self.meta[k] for k in EDGE_META if k in self.meta}
+        if self.edge_y is not None:
+            out |= {"edge_task": task_of(self.edge_y), "edge_classes": self.edge_classes or count_classes(self.edge_y)}
+            out["edge_labelled"] = int(np.count_nonzero(labelled(self.edge_y)))
+        if self.edge_split is not None:
+            roles = named_split(self.name, self.edge_split, "0")
+            out |= {f"edge_{name}": int((roles == role).sum()) for role, name in enumerate(("train", "val", "test"))}
         known = ("duplicates", "zeros", "dropped_lines", "source", "format")
         return out | {k: v for k, v in self.meta.items() if k in known}
 
@@ -313,12 +331,18 @@ def _with_attributed(graph: Graph, edges: Edges) -> Graph:
 def fingerprint(graph: Graph) -> str:
     """Return what tells a graph, as it is used, from another one: NONZEROS-EDGES-NODES, the last two of 16 hex digits.
 
-    EDGES is a digest of structure, weights and attributes; NODES of features, labels and splits.
+    EDGES is a digest of structure, weights and attributes; NODES of features, labels and splits, those of edges too.
     """
     tables = [table_digest(rows) for rows in (graph.X, graph.y, graph.split)]
+    tables += [table_digest(rows) for rows in (graph.edge_y, graph.edge_split) if rows is not None]
     ids_E, attr_EF = graph.edge_ids, graph.edge_attr
     of_edges = None if ids_E is None or attr_EF is None else edges_digest(ids_E, attr_EF)
     return fingerprint_of(graph.nnz, graph.digest(), of_edges, tables)
+
+
+def targets_of(graph: Graph, on: names.On) -> np.ndarray | None:
+    """Return the labels of nodes, or of edges."""
+    return graph.y if on == "nodes" else graph.edge_y
 
 
 def check_is_graph(graph: object) -> None:
@@ -337,12 +361,13 @@ def graph_from_coo(
     Args:   src, dst (E,) integer node ids; n_nodes, or 1 + the largest id; weights (E,); duplicates: what becomes of
             weights of one edge: sum, max, mean; refuse: an error; auto: sum, and 1 without weights; fields: X, y,
             split, name, meta, ids, classes, feature_names, and edge_attr (E,) or (E, F), a row for each edge: then edges that are there
-            several times stay, each with its attributes, and edge_ids has their places in src and dst.
+            several times stay, each with its attributes, and edge_ids has their places in src and dst; edge_y, edge_split
+            and edge_classes, see Graph, keep them too.
     Raises: GraphError naming the first edge that is wrong, or the first row of edge_attr that is not finite.
     """
     known = [name for name in Graph.__dataclass_fields__ if name != "A"]
     check_keywords("graph_from_coo", fields, ("n_nodes", "weights", "duplicates", *known))
-    if fields.get("edge_attr") is not None:
+    if any(fields.get(name) is not None for name in OF_EDGES):
         return _multigraph(src, dst, n_nodes, weights, duplicates, fields)
     A, twice, zeros = csr_from_coo(src, dst, n_nodes, weights, duplicates)
     seen = {"duplicates": twice} | ({"zeros": zeros} if zeros else {})
@@ -354,7 +379,7 @@ def both_ways(
     **fields: Any,
 ) -> Graph:  # fmt: skip
     """Return the Graph of undirected edges, each listed once, stored in both directions; see graph_from_coo."""
-    if fields.get("edge_attr") is not None:
+    if any(fields.get(name) is not None for name in OF_EDGES):
         return replace(
             graph_from_coo(src, dst, n_nodes, weights, duplicates, **fields).with_edges("both"), edges="stored"
         )
@@ -371,12 +396,13 @@ def _multigraph(
     check_duplicates(duplicates)
     if duplicates not in ("auto", "refuse"):
         raise GraphError(
-            f"duplicates={duplicates!r} makes one edge of several, and edge_attr has a row for each; omit duplicates, and "
-            "they stay several edges, or omit edge_attr"
+            f"duplicates={duplicates!r} makes one edge of several, and attributes and labels of edges have a row for each; "
+            "omit duplicates, and they stay several edges, or omit these"
         )
     if duplicates == "refuse":
         csr_from_coo(src, dst, n_nodes, weights, duplicates)
-    listed, edge_attr = np.size(src), fields.pop("edge_attr")
+    listed, edge_attr = np.size(src), fields.pop("edge_attr", None)
+    edge_attr = np.empty((listed, 0), np.float32) if edge_attr is None else edge_attr
     edge_attr = edge_attr.detach().cpu().numpy() if hasattr(edge_attr, "detach") else edge_attr
     edge_attr = checked_attributes(edge_attr, listed, of="edges")
     A, of_E = multi_from_coo(src, dst, n_nodes, weights)

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..config.names import LONG_EDGES
-from .split import TRAIN
+from .split import TRAIN, count_classes, task_of
 
 USED = {
     "undirected": "read in both directions",
@@ -37,15 +37,19 @@ def loaded_line(graph, edges: str = "") -> str:
         if graph.n_features
         else "no features"
     )
-    if graph.edge_attr is not None:
-        said.append(f"{graph.edge_attr.shape[1]} attributes of edges")
-    names = (
-        "" if graph.classes is None else f" ({', '.join(graph.classes[:3])}{', ...' if len(graph.classes) > 3 else ''})"
-    )
-    said.append(f"{graph.n_classes:,} {NOUNS[graph.task]}{names}" if graph.y is not None else "no labels")
+    if graph.n_edge_features:
+        said.append(f"{graph.n_edge_features} attributes of edges")
+    labels = ((graph.y, "", graph.classes), (graph.edge_y, " of edges", graph.edge_classes))
+    said += [_labels(*of) for of in labels if of[0] is not None] or ["no labels"]
     splits = 0 if graph.split is None else 1 if graph.split.ndim == 1 else graph.split.shape[1]
     said.append(("no split", "a split")[splits] if splits < 2 else f"{splits} splits")
     return f"{graph.name}: {', '.join(said)}"
+
+
+def _labels(y: np.ndarray, of: str, classes: tuple[str, ...] | None) -> str:
+    """Return of how many classes, or numbers, labels are; of: "" of nodes."""
+    names = "" if classes is None else f" ({', '.join(classes[:3])}{', ...' if len(classes) > 3 else ''})"
+    return f"{count_classes(y):,} {NOUNS[task_of(y)]}{of}{names}"
 
 
 def graph_notes(graph) -> list[str]:
@@ -134,25 +138,25 @@ def count_labels(y_n: np.ndarray, n_classes: int, split_n: np.ndarray | None = N
     return np.stack([np.bincount(numbers, minlength=1 + n_classes) for numbers in (number_n, train_n)])
 
 
-def label_notes(counts: np.ndarray) -> list[str]:
-    """Return what a user should know of labels, a sentence each, for the count_labels of a whole graph."""
+def label_notes(counts: np.ndarray, noun: str = "node") -> list[str]:
+    """Return what a user should know of labels, a sentence each, for the count_labels of a whole graph; noun: node, or edge."""
     (unlabelled, *of_class), train_C = counts[0].tolist(), counts[1, 1:]
     empty, notes = np.flatnonzero(counts[0, 1:] == 0), []
     if unlabelled and of_class and not of_class[0]:
         notes.append(
-            f"label -1 ({unlabelled:,} nodes) means no label, and class 0 has no node: if -1 is a class here, number the "
+            f"label -1 ({unlabelled:,} {noun}s) means no label, and class 0 has no {noun}: if -1 is a class here, number the "
             "classes from 0 (np.unique(y, return_inverse=True)[1])"
         )
         empty = empty[1:]
     if len(empty):
         named = ", ".join(map(str, empty[:3])) + (", ..." if len(empty) > 3 else "")
         notes.append(
-            f"of {len(of_class):,} classes {len(empty):,} have no node ({named}): to number the others from 0, use "
+            f"of {len(of_class):,} classes {len(empty):,} have no {noun} ({named}): to number the others from 0, use "
             "y[y >= 0] = np.unique(y[y >= 0], return_inverse=True)[1]"
         )
     if np.count_nonzero(train_C) == 1:
         notes.append(
-            f"all training nodes ({train_C.sum():,}) are of class {train_C.argmax()}, and a model that always answers "
+            f"all training {noun}s ({train_C.sum():,}) are of class {train_C.argmax()}, and a model that always answers "
             f"{train_C.argmax()} fits them: check the labels and the split"
         )
     return notes

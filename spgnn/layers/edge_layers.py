@@ -18,6 +18,7 @@ from ..spmm.operator.view import LayerView
 from .layer import Ending, Layer, add_bias
 
 Pair = tuple[torch.Tensor, torch.Tensor]  # H and E
+MayLack = tuple[torch.Tensor, torch.Tensor | None]
 INNER = {"silu": nn.SiLU, "relu": nn.ReLU, "elu": nn.ELU, "gelu": nn.GELU, "tanh": nn.Tanh}
 
 
@@ -73,7 +74,8 @@ class EdgeMLP(Layer):
 class EdgeDecoder(Layer):
     """Z_ij = relu(H_i W_i + H_j W_j + E_ij W_e + b) W + b_o, a row for each edge: the last layer of a model of edges.
 
-    Args: f_in  width of H and of E; f_out: width of Z; hidden: columns of W_i, None: f_in.
+    Args: f_in    width of H and of E; f_out: width of Z; hidden: columns of W_i, None: f_in.
+          states  E is read; False: without E W_e.
     `hidden` columns of ghost rows travel, once each way.
 
     >>> Stack(EdgeEncoder(3, 16, 16), EdgeDecoder(16, 2))(A, H).shape
@@ -82,16 +84,17 @@ class EdgeDecoder(Layer):
 
     operator, hops, is_random, carries_edges = "none", None, False, True
 
-    def __init__(self, f_in: int, f_out: int, hidden: int | None = None):
+    def __init__(self, f_in: int, f_out: int, hidden: int | None = None, states: bool = True):
         super().__init__(f_in, f_out)
         hidden = check_integer("hidden", f_in if hidden is None else hidden, 1)
-        self.W_i, self.W_j, self.W_e = (self.weight(f_in, hidden) for _ in range(3))
+        self.W_i, self.W_j = self.weight(f_in, hidden), self.weight(f_in, hidden)
+        self.W_e = self.weight(f_in, hidden) if states else None
         self.b, self.W, self.b_o = self.weight(hidden), self.weight(hidden, f_out), self.weight(f_out)
 
-    def forward(self, A: LayerView, H_nF: torch.Tensor, E_EF: torch.Tensor | None = None) -> Pair:
+    def forward(self, A: LayerView, H_nF: torch.Tensor, E_EF: torch.Tensor | None = None) -> MayLack:
         """Return Z (E, C) instead of H, and E. Collective."""
-        E_EF = states(self, E_EF)
-        Z = torch.relu(A.on_edges(H_nF @ self.W_i + self.b, H_nF @ self.W_j, E_EF @ self.W_e))
+        of_E = None if self.W_e is None else states(self, E_EF) @ self.W_e
+        Z = torch.relu(A.on_edges(H_nF @ self.W_i + self.b, H_nF @ self.W_j, of_E))
         return Z @ self.W + self.b_o, E_EF
 
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from .convolutions import GAT, GCN, GIN, SAGE
 from .dense import MLP, NGNN
-from .edge_layers import GINE, PNA, EdgeEncoder, EdgeMLP, GatedGCN, Transformer
+from .edge_layers import GINE, PNA, EdgeDecoder, EdgeEncoder, EdgeMLP, GatedGCN, Transformer
 from .propagation import APPNP, GCNII, SGC, MixHop
 from .stack import JOINED_WIDTH, Stack
 
@@ -44,6 +44,19 @@ def make_stack(
 
 def _stack(options, *layers: nn.Module, jump: str | None = None) -> Stack:
     return Stack(*layers, dropout=options.dropout, input_dropout=options.input_dropout, jump=jump)
+
+
+def on_edges(inner: Stack, n_out: int, f_edge: int) -> Stack:
+    """Return the layers of a Stack f_in -> hidden, then an EdgeDecoder of its rows and of the states of edges.
+
+    The states are made by an EdgeEncoder, of the inner layers or behind them, of f_edge attributes; 0: there are none.
+    """
+    layers, more = list(inner.layers), {"dropout": inner.dropout, "input_dropout": inner.input_dropout}
+    layers = [inner] if inner.jump else layers
+    hidden, has_states = inner.layers[-1].f_out, any(isinstance(layer, EdgeEncoder) for layer in layers)
+    if f_edge and not has_states:
+        layers.append(EdgeEncoder(f_edge, hidden, hidden))
+    return Stack(*layers, EdgeDecoder(hidden, n_out, states=has_states or f_edge > 0), **more)
 
 
 def gcn(f_in: int, n_out: int, options) -> Stack:

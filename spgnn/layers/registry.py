@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..config import TrainConfig, build
-from ..config.groups import ModelConfig, OperatorConfig
+from ..config.groups import ModelConfig, OnConfig, OperatorConfig
 from ..config.names import MODELS, Norm
 from ..config.registry import Registry, check_known
 from ..errors import UsageError, check_integer, nearest
@@ -106,7 +106,8 @@ class ModelSpec:
     """Family and arguments of a model: JSON values that rebuild it without its weights.
 
     family     its name, or `layers`: those of a Stack, see listed_spec.
-    arguments  f_in, n_classes and the options of the family; an option that is missing has its default.
+    arguments  f_in, n_classes and the options of the family; an option that is missing has its default; on = edges of
+               a model of edges, and then f_edge for any family.
     """
 
     family: str
@@ -116,6 +117,7 @@ class ModelSpec:
     def of(cls, config: ModelConfig, f_in: int, n_classes: int, f_edge: int = 0) -> ModelSpec:
         """Return the model that options describe for a graph with f_in features, n_classes classes and f_edge attributes of edges.
 
+        With config.on = edges it is the family's to width hidden, and a decoder of edges.
         Raises: UsageError, see check_options; for a family that reads attributes of edges, where there are none.
         """
         check_options(config)
@@ -127,6 +129,10 @@ class ModelSpec:
                     "`spgnn convert --edge-features`, or graph_from_coo(..., edge_attr=E_EF)"
                 )
             sizes["f_edge"] = f_edge
+        if isinstance(config, OnConfig) and config.on == "edges":
+            if "hidden" not in family.options:
+                raise UsageError(f"--on edges needs layers of width --hidden, and --model {config.model} has none")
+            sizes |= {"on": "edges", "f_edge": f_edge}
         return cls(config.model, sizes | {name: getattr(config, name) for name in family.options})
 
     def build(self) -> Stack:
@@ -137,13 +143,19 @@ class ModelSpec:
         if self.family == LISTED:
             return _stack_of(self.arguments)
         family, options = FAMILIES.find(self.family, "--model"), dict(self.arguments)
-        names = ("f_in", "n_classes", "f_edge")[: 2 + family.reads_edges]
-        sizes = {name: options.pop(name, None) for name in names}
+        on, f_edge = options.pop("on", "nodes"), options.pop("f_edge", 0)
+        sizes = {name: options.pop(name, None) for name in ("f_in", "n_classes")}
         for name, size in sizes.items():
             check_integer(name, size, 1)
+        check_integer("f_edge", f_edge, int(family.reads_edges))
         check_known(self.family, options, family.options)
-        f_in, n_classes, *f_edge = sizes.values()
-        return family.make(f_in, n_classes, build(TrainConfig, options | {"model": self.family}), *f_edge)
+        config, (f_in, n_classes) = build(TrainConfig, options | {"model": self.family}), sizes.values()
+        make = lambda f_out: family.make(f_in, f_out, config, *[f_edge][: family.reads_edges])
+        if on == "nodes":
+            return make(n_classes)
+        from .families import on_edges
+
+        return on_edges(make(config.hidden), n_classes, f_edge)
 
 
 def check_options(config: ModelConfig) -> None:

@@ -72,4 +72,5 @@ def within(graph: Graph, node_n: np.ndarray) -> Graph:
     A.sort_indices()
     X, y = None if graph.X is None else graph.X[node_n], None if graph.y is None else graph.y[node_n]
     attr_EF = np.empty((A.nnz, 0), np.float32)  # so a graph may have an edge twice
+    graph = replace(graph, edge_y=None, edge_split=None, edge_classes=None)
     return replace(graph, A=A, X=X, y=y, split=None, ids=None, meta={}, edge_attr=attr_EF, edge_ids=None)

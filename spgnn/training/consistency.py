@@ -54,8 +54,13 @@ def check_trainable(dgraph: DistGraph) -> None:
     """Raise GraphError unless a graph has features and labels."""
     if dgraph.n_features == 0:
         raise GraphError(f"{dgraph.name} has no features; give them with --features FILE")
+    if dgraph.y_n is None and dgraph.on == "edges":
+        raise GraphError(
+            f"{dgraph.name} has no labels of edges; give them with --edge-labels COLUMN of `spgnn convert`"
+        )
     if dgraph.y_n is None:
-        raise GraphError(f"{dgraph.name} has no labels; give them with --labels FILE")
+        edges = "; its edges have labels: --on edges trains on them" if dgraph.has_edge_labels else ""
+        raise GraphError(f"{dgraph.name} has no labels; give them with --labels FILE{edges}")
 
 
 def check_width(model: torch.nn.Module, dgraph: DistGraph) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from ..dist import Communicator
 from ..distgraph import DistGraph
 from ..errors import together
-from ..graph import count_labels, label_notes
+from ..graph import count_labels, label_notes, labelled
 from ..spmm.kernels.cpu import BUILD_ALL, slow_loops
 from .steps import Scorer
 from .trainer import Trainer
@@ -22,15 +22,26 @@ FALLS, DONE = 0.95, 0.1  # loss of the last epoch over an earlier one: below whi
 
 
 def data_notes(dgraph: DistGraph, scorer: Scorer) -> list[str]:
-    """Return the notes on the labels of a graph of classes, a sentence each; scorer: has labels and split. Collective."""
+    """Return the notes on the labels of a graph, a sentence each; scorer: has labels and split. Collective."""
     if scorer.task != "classes":
-        return []
+        return _edge_notes(dgraph, scorer)
     C = dgraph.n_classes
     counts = np.zeros((2, 1 + C), np.int64)
     for of_rows in together(dgraph.comm, lambda: [count_labels(y_n, C, split_n) for y_n, split_n in scorer.labels()]):
         counts += of_rows
     dgraph.comm.all_reduce(counts)
-    return label_notes(counts)
+    return _edge_notes(dgraph, scorer) + label_notes(counts, dgraph.on[:-1])
+
+
+def _edge_notes(dgraph: DistGraph, scorer: Scorer) -> list[str]:
+    """Return the sizes of the splits of edges; of a training on nodes, that edges have labels. Collective."""
+    if dgraph.on == "nodes":
+        return ["edges have labels: --on edges trains on them"] if dgraph.has_edge_labels else []
+    ((y_E, split_E),) = scorer.labels()
+    counts = np.bincount(split_E[labelled(y_E)] + 1, minlength=4)
+    dgraph.comm.all_reduce(counts)
+    _, train, val, test = counts.tolist()
+    return [f"labelled edges: {train:,} train, {val:,} validate, {test:,} test"]
 
 
 def host_notes(comm: Communicator) -> list[str]:

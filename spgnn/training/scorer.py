@@ -14,7 +14,7 @@ import torch
 
 from ..distgraph import DistGraph
 from ..errors import NumericalError, SpgnnError, UsageError
-from ..graph import given_split, random_split
+from ..graph import NO_SPLIT, given_split, random_edge_split, random_split
 from ..layers.stack import norms_of
 from ..spmm.chains.autograd import mixed_precision
 from ..spmm.dry.dry import DryRun, dry_run
@@ -28,13 +28,14 @@ def split_of(dgraph: DistGraph, split: str, seed: int) -> np.ndarray:
     """Return the split of the own nodes, (n,) int8: 0 train, 1 val, 2 test, -1 none. Collective.
 
     split: "given", the number of one of several, "random" (60/20/20 of the labelled nodes, the same
-    nodes for any number of ranks), or "auto": given if there is one, else random.
+    nodes for any number of ranks; of edges by pairs of nodes), or "auto": given if there is one, else random.
     """
     given_n = given_split(dgraph.name, dgraph.split_n, split)
     if given_n is not None:
         return given_n
     y_N = dgraph.collect(dgraph.has_label_n.astype(np.int64) - 1)  # a split asks whether nodes have a label alone
-    return random_split(y_N, seed)[dgraph.node_n]
+    split_N = random_split(y_N, seed) if dgraph.on == "nodes" else random_edge_split(y_N, dgraph.edge_ends(), seed)
+    return dgraph.own_rows(split_N, of_added=NO_SPLIT)
 
 
 @contextmanager

@@ -362,6 +362,12 @@ def make_trainer(
         raise UsageError(f"train does not read {unread[0]!r}; give it to distribute, Parts, layers, or `spgnn train`")
     name = sampler if isinstance(sampler, str) else getattr(sampler, "name", type(sampler).__name__)
     config = build(TrainConfig, options | {"sampler": name}, "train")
+    if config.on == "edges":
+        if isinstance(dgraph, (Fields, Parts)):
+            other = "Fields(dgraph, X, y, on='edges')" if isinstance(dgraph, Fields) else "distribute(graph)"
+            raise UsageError(f"on = 'edges' is not possible with {type(dgraph).__name__}; use {other}")
+        check_on_edges(config)
+        dgraph = dgraph.on_edges()
     if isinstance(dgraph, Fields):
         custom.check_fields(sampler)
         return Trainer(
@@ -374,6 +380,13 @@ def make_trainer(
         return parts_trainer(model, dgraph, config, custom)
     make_step = step_maker(config, graph, None if isinstance(sampler, str) else sampler, custom)
     return Trainer(model, dgraph, config, make_step, custom)
+
+
+def check_on_edges(config: TrainConfig) -> None:
+    """Raise UsageError for options that a training on labels of edges does not have."""
+    for name, only in (("mode", "full"), ("sampler", "none"), ("replication", 1)):
+        if config.on == "edges" and (value := getattr(config, name)) != only:
+            raise UsageError(f"--on edges trains on all edges at once, in 1D: omit --{name} {value}")
 
 
 def step_maker(

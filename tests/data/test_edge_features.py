@@ -148,7 +148,7 @@ def test_a_missing_value_is_named_with_its_row(folder):
 
 def test_what_has_no_list_of_edges_refuses_the_option(folder):
     for source in ("wordnet", np.array(EDGES).T):
-        with pytest.raises(UsageError, match="edge_attr of graph_from_coo"):
+        with pytest.raises(UsageError, match="edge_attr, edge_y of graph_from_coo"):
             load_graph(source, edge_features="dx")
     save_graph(graph_from_coo([0], [1]), folder / "native")
     with pytest.raises(UsageError, match="edge_features is no option of the format native"):

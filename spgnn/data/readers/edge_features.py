@@ -1,4 +1,4 @@
-"""--edge-features: attributes of edges, from columns of a table of edges, or from a .npy with a row for each edge.
+"""Attributes, labels and split of edges, from columns of a table of edges, or from a .npy with a row for each edge.
 
 Shapes: E edges as they are listed, F attributes.
 """
@@ -15,32 +15,40 @@ from ...config import TableConfig
 from ...errors import FormatError, UsageError, nearest
 from ...graph import Graph
 from .heads import column_of
-from .make_graph import coo_graph
+from .make_graph import coo_graph, named_labels, split_of_array
 from .npz import read_npy
 
-
-def wants_columns(wanted: TableConfig) -> bool:
-    """Whether attributes are columns of the table that has the edges."""
-    return bool(wanted.edge_features) and not wanted.edge_features.endswith(".npy")
+WANTED = ("edge_features", "edge_labels", "edge_split")
+Places = dict[str, dict[str, int]]
 
 
-def attributes_of_file(wanted: TableConfig) -> dict[str, Any]:
-    """Return the fields edge_attr and meta of graph_from_coo for a .npy (E, F) in the order of the edges; {} without one.
+def rows_of_files(wanted: TableConfig, found: Places | None = None) -> dict[str, Any]:
+    """Return the fields of graph_from_coo for each .npy with a row for each edge, in their order; {} without one.
 
+    Args:   found  columns of the table that has the edges, see places_of_columns; None: the format has none.
     Raises: UsageError for columns of a format that has none, and for numbers of columns that are none.
     """
-    if not wanted.edge_features:
-        if wanted.antisymmetric:
-            raise UsageError(f"--antisymmetric {wanted.antisymmetric} requires --edge-features")
-        return {}
-    if wants_columns(wanted):
-        raise UsageError(
-            f"--edge-features {wanted.edge_features}: columns are those of tables of edges; expected a .npy with a row for "
-            "each edge"
-        )
-    rows = read_npy(Path(wanted.edge_features), mmap=True)
-    flipped = column_numbers(wanted.antisymmetric)
-    return {"edge_attr": rows, "meta": {"antisymmetric": flipped} if flipped else {}}
+    if wanted.antisymmetric and not wanted.edge_features:
+        raise UsageError(f"--antisymmetric {wanted.antisymmetric} requires --edge-features")
+    fields: dict[str, Any] = {}
+    for option in WANTED:
+        file = getattr(wanted, option)
+        if not file or (found and found[option]):
+            continue
+        if not file.endswith(".npy"):
+            flag = "--" + option.replace("_", "-")
+            raise UsageError(
+                f"{flag} {file}: columns are those of tables of edges; expected a .npy, a row for each edge"
+            )
+        rows = read_npy(Path(file), mmap=True)
+        if option == "edge_features":
+            flipped = column_numbers(wanted.antisymmetric)
+            fields |= {"edge_attr": rows, "meta": {"antisymmetric": flipped} if flipped else {}}
+        elif option == "edge_labels":
+            fields |= {f"edge_{name}": value for name, value in named_labels(file, rows).items()}
+        else:
+            fields["edge_split"] = split_of_array(file, rows)
+    return fields
 
 
 def listed_graph(
@@ -51,7 +59,7 @@ def listed_graph(
     options: dict,
     is_symmetric: bool = False,
 ) -> Graph:
-    """Return the Graph of edges as a file lists them, with the attributes of --edge-features; options: of the reader."""
+    """Return the Graph of edges as a file lists them, with their attributes and labels; options: of the reader."""
     wanted = TableConfig(**options)
     return coo_graph(
         path,
@@ -61,7 +69,7 @@ def listed_graph(
         weights,
         wanted.duplicates,
         is_symmetric,
-        **attributes_of_file(wanted),
+        **rows_of_files(wanted),
     )
 
 
@@ -73,11 +81,25 @@ def column_numbers(text: str) -> list[int]:
     return [int(word) for word in words]
 
 
-def places_of_columns(where: str, names: Sequence[str], wanted: TableConfig) -> list[int]:
-    """Return the places of the columns that --edge-features names; FormatError for one that is not there."""
-    if not wants_columns(wanted):
-        return []
-    return [column_of(where, list(names), name, "--edge-features") for name in wanted.edge_features.split(",") if name]
+def places_of_columns(where: str, names: Sequence[str], wanted: TableConfig) -> Places:
+    """Return the names, or numbers from 1, and the places of the columns that each option of WANTED names.
+
+    Raises: FormatError for one that is not there; UsageError for labels, or a split, that are another thing too.
+    """
+    found: Places = {}
+    for option in WANTED:
+        flag, given = "--" + option.replace("_", "-"), getattr(wanted, option)
+        words = [] if given.endswith(".npy") else [word for word in given.split(",") if word]
+        if len(words) > 1 and option == "edge_labels":
+            raise UsageError(f"{flag} {given}: expected one column; give several numbers as a .npy")
+        places = [column_of(where, list(names), word, flag) for word in words]
+        found[option] = {names[place] if names else str(place + 1): place for place in places}
+    label = next(
+        (name for name in found["edge_labels"] if name in found["edge_features"] or name in found["edge_split"]), ""
+    )
+    if label:
+        raise UsageError(f"--edge-labels {label}: it is named as an attribute or as the split too; omit it there")
+    return found
 
 
 def attributes_of_columns(where: Path | str, columns: dict[str, np.ndarray], wanted: TableConfig) -> dict[str, Any]:

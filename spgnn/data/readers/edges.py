@@ -14,8 +14,8 @@ from ...config import TableConfig
 from ...errors import FormatError
 from ...graph import Graph
 from ..formats import OF_EDGES, Progress, reader
-from ..tables import fields_of_table, graph_of_columns, number_columns
-from .edge_features import attributes_of_columns, attributes_of_file, places_of_columns, wants_columns
+from ..tables import columns_of_edges, fields_of_table, graph_of_columns
+from .edge_features import places_of_columns, rows_of_files
 from .frames import is_parquet, open_parquet, read_edge_columns
 from .heads import (
     BOM,
@@ -60,22 +60,22 @@ def read_edges(path: Path, progress: Progress = None, **options) -> Graph:
     """
     wanted = TableConfig(**options)
     head = read_head(path, wanted)
-    extra = places_of_columns(str(path), head.names, wanted) if head.lines else []
-    fields: dict[str, Any] = {} if wants_columns(wanted) else attributes_of_file(wanted)
-    unread = [name for name in head.unread if not name or name not in wanted.edge_features.split(",")]
-    meta = {"dropped_lines": int(head.has_title)} | ({"unread": unread} if unread else {}) | fields.pop("meta", {})
+    found = places_of_columns(str(path), head.names, wanted) if head.lines else {}
+    extra = {place: option == "edge_features" for option, of in found.items() for place in of.values()}
+    unread = [name for name in head.unread if not name or not any(name in of for of in found.values())]
+    meta = {"dropped_lines": int(head.has_title)} | ({"unread": unread} if unread else {})
     known = {*SOURCE_NAMES, *TARGET_NAMES, wanted.source.lower(), wanted.target.lower()}
     if head.has_title and not head.is_plain and known.isdisjoint(name.lower() for name in head.names):
         meta["title"] = list(head.names)
     if extra or not head.is_plain or (wanted.relabel and has_names(path, head)):
         frame = read_edge_columns(path, head, extra, progress)
         columns = [frame.column(str(place)) for place in head.used]
-        if extra:
-            named = {head.names[place] if head.names else str(place + 1): frame.column(str(place)) for place in extra}
-            fields = attributes_of_columns(path, number_columns(path, named), wanted)
-            meta |= fields.pop("meta")
+        fields = columns_of_edges(path, found, lambda place: frame.column(str(place)), wanted)
+        meta |= fields.pop("meta", {})
         with naming(path):
             return graph_of_columns(path, columns, wanted, name=graph_name(path), meta=meta, **fields)
+    fields: dict[str, Any] = rows_of_files(wanted, found) if head.lines else {}
+    meta |= fields.pop("meta", {})
     ids, weights, n_read, top = [np.zeros((0, 2), np.int32)], [np.zeros(0)], 0, -1
     for edges, values in head.edges(path, progress):
         top, n_read = max(top, int(edges.max(initial=-1))), n_read + len(edges)
@@ -103,7 +103,7 @@ def read_parquet(path: Path, progress: Progress = None, **options) -> Graph:
     with open_parquet(path, words=True) as parts:
         names = parts.schema.names
         used = [names[place] for place in edge_columns(str(path), names, len(names), wanted) if place >= 0]
-        extra = [names[place] for place in places_of_columns(str(path), names, wanted)]
+        extra = [name for of in places_of_columns(str(path), names, wanted).values() for name in of]
         frame = parts.to_table(columns=list(dict.fromkeys([*used, *extra])))
     with naming(path):
         fields = fields_of_table(path, frame, names, used, wanted)

@@ -87,10 +87,10 @@ def _without_commas(column: ChunkedArray) -> ChunkedArray:
     return compute.utf8_trim_whitespace(compute.replace_substring(column, ",", ".")).cast("double")
 
 
-def read_edge_columns(path: Path, head: Head, extra: list[int], progress: Progress = None) -> Table:
+def read_edge_columns(path: Path, head: Head, extra: dict[int, bool], progress: Progress = None) -> Table:
     """Return the columns of a text file whose cells are names or quoted, a pyarrow Table with their places as names.
 
-    Args: extra  columns of numbers beside source, target and perhaps weight.
+    Args: extra  columns beside source, target and perhaps weight: place -> whether it has numbers, or what its cells are.
     """
     names = [str(column) for column in range(head.lines.count if head.lines else 0)]
     used = [names[column] for column in head.used]
@@ -98,14 +98,16 @@ def read_edge_columns(path: Path, head: Head, extra: list[int], progress: Progre
         import pyarrow
 
         word = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
-        types = {names[column]: pyarrow.float64() for column in extra} | dict(
-            zip(used, (word, word, pyarrow.float64()))
-        )
+        types = {names[c]: pyarrow.float64() if is_number else pyarrow.string() for c, is_number in extra.items()}
+        types |= dict(zip(used, (word, word, pyarrow.float64())))
         convert = {
             "include_columns": list(types), "column_types": types, "strings_can_be_null": True, "null_values": [""],
             "decimal_point": head.point,
         }  # fmt: skip
-        return _read_csv((block for block, _ in edge_blocks(path, head, progress)), names, head.separator, convert)
+        frame = _read_csv((block for block, _ in edge_blocks(path, head, progress)), names, head.separator, convert)
+    for name in (names[column] for column, is_number in extra.items() if not is_number):
+        frame = frame.set_column(frame.column_names.index(name), name, _labels_as_numbers(frame.column(name)))
+    return frame
 
 
 def check_names(where: Path | str, names: list[str]) -> None:

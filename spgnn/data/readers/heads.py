@@ -237,7 +237,7 @@ def edge_columns(where: str, names: list[str], count: int, wanted: TableConfig) 
         weight = column_of(where, names, wanted.weight, "--weight")
     else:
         weight = known(WEIGHT_NAMES) if names else 2 if count == 3 and {source, target} == {0, 1} else None
-        attributes = wanted.edge_features.split(",")
+        attributes = ",".join((wanted.edge_features, wanted.edge_labels, wanted.edge_split)).split(",")
         if weight is not None and (names[weight] if names else str(weight + 1)) in attributes:
             weight = None  # a length of 0 is no missing edge
     used = (source, target) if weight is None or weight in (source, target) else (source, target, weight)

@@ -14,25 +14,47 @@ import numpy as np
 import scipy.sparse as sp
 
 from ...errors import GraphError, PartitionError, UsageError
-from ...graph import Graph, axis_sums, check_csr, lacks_loop, task_of
-from ...graph.checks import most_classes
-from ...graph.edge_attr import checked_attributes, checked_edge_ids, nonzeros_of
+from ...graph import NO_SPLIT, Graph, axis_sums, check_csr, lacks_loop, task_of
+from ...graph.checks import check_labels, check_split, most_classes
+from ...graph.edge_attr import checked_attributes, checked_edge_ids, nonzeros_of, places_listed
 from ..partition import Partition
 
 VALUES_AT_A_TIME = 1 << 16  # rows of features
+ROWS_OF_EDGES = {"attr_EF": "attributes", "ids_E": "ids", "y_E": "labels", "split_E": "roles"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EdgeRows:
-    """Attributes (E, F) of the nonzeros of a row block, and ids_E, see Graph: places in a list of n_listed edges."""
+    """Attributes (E, F) of the nonzeros of a row block, and ids_E, see Graph: places in a list of n_listed edges.
+
+    y_E, split_E  labels (E,) or (E, C) and split (E,) or (E, S), or None; a reverse edge that was added is in no split.
+    is_reversed   row v has the edge u -> v.
+    """
 
     attr_EF: np.ndarray
     ids_E: np.ndarray
     n_listed: int
+    y_E: np.ndarray | None = None
+    split_E: np.ndarray | None = None
+    is_reversed: bool = False
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Those that are there, by name."""
+        found = {name: getattr(self, name) for name in ("attr_EF", "ids_E", "y_E", "split_E")}
+        return {name: rows for name, rows in found.items() if rows is not None}
 
     def select(self, indices: np.ndarray | slice) -> EdgeRows:
         """Return some of the rows."""
-        return replace(self, attr_EF=self.attr_EF[indices], ids_E=self.ids_E[indices])
+        return replace(self, **{name: rows[indices] for name, rows in self.arrays.items()})
+
+    def listed(self, name: str) -> np.ndarray | None:
+        """Return y_E or split_E of all nonzeros in the order of the list, (L, ...); None without it."""
+        if (rows_E := getattr(self, name)) is None:
+            return None
+        out = np.full((self.n_listed, *rows_E.shape[1:]), np.nan if rows_E.dtype.kind == "f" else -1, rows_E.dtype)
+        out[self.ids_E[self.ids_E >= 0]] = rows_E[self.ids_E >= 0]
+        return out
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,8 +84,8 @@ class RowBlock:
         who, edges = f"part {self.rank}", self.edges
         tables = {"A": self.A_nN, "features": self.X_nF, "labels": self.y_n, "split": self.split_n}
         _check_rows(who, self.own_n, self.n_nodes, tables, is_multi=edges is not None)
-        if edges is not None and not len(edges.attr_EF) == len(edges.ids_E) == self.A_nN.nnz:
-            found = f"{len(edges.attr_EF)} attributes and {len(edges.ids_E)} ids"
+        if edges is not None and {len(rows) for rows in edges.arrays.values()} != {self.A_nN.nnz}:
+            found = " and ".join(f"{len(rows)} {ROWS_OF_EDGES[name]}" for name, rows in edges.arrays.items())
             raise PartitionError(f"{who}: {found} of edges; expected {self.A_nN.nnz} of each")
         if self.A_nN.shape[1] != self.n_nodes:
             raise PartitionError(f"{who}: A has shape {self.A_nN.shape}; expected {self.n_nodes} columns")
@@ -131,7 +153,18 @@ def edges_of(graph: Graph) -> EdgeRows | None:
     """Return the attributes of all nonzeros of a graph, None where it has none."""
     if graph.edge_attr is None or graph.edge_ids is None:
         return None
-    return EdgeRows(graph.edge_attr, graph.edge_ids, graph.meta["edges_listed"])
+    y_L, of = graph.edge_y, places_listed(graph.edge_ids)
+    y_L = (
+        y_L if y_L is None or y_L.dtype.kind == "f" else y_L.astype(np.int64 if y_L.ndim == 1 else np.int8, copy=False)
+    )
+    y_E, split_E = (None if rows_L is None else rows_L[of] for rows_L in (y_L, graph.edge_split))
+    is_added_E = graph.edge_ids < 0
+    if y_E is not None and task_of(y_E) != "labels":  # a reverse edge has no label
+        y_E[is_added_E] = np.nan if y_E.dtype.kind == "f" else -1
+    if split_E is not None:
+        split_E[is_added_E] = NO_SPLIT
+    listed, is_reversed = graph.meta["edges_listed"], graph.edges == "reversed"
+    return EdgeRows(graph.edge_attr, graph.edge_ids, listed, y_E, split_E, is_reversed)
 
 
 def merge_blocks(blocks: list[RowBlock], k: int, rank: int) -> RowBlock:
@@ -147,11 +180,8 @@ def merge_blocks(blocks: list[RowBlock], k: int, rank: int) -> RowBlock:
     edges, parts = None, [block.edges for block in blocks if block.edges is not None]
     if parts:
         ends_n = np.concatenate([[0], np.cumsum(np.concatenate([np.diff(block.A_nN.indptr) for block in blocks]))])
-        attr_EF, ids_E = (
-            np.concatenate([part.attr_EF for part in parts]),
-            np.concatenate([part.ids_E for part in parts]),
-        )
-        edges = EdgeRows(attr_EF, ids_E, parts[0].n_listed).select(nonzeros_of(ends_n, order_n))
+        all_rows: dict[str, Any] = {n: np.concatenate([part.arrays[n] for part in parts]) for n in parts[0].arrays}
+        edges = replace(parts[0], **all_rows).select(nonzeros_of(ends_n, order_n))
     return RowBlock(own_n[order_n], *merged, n_nodes=blocks[0].n_nodes, k=k, rank=rank, edges=edges)
 
 
@@ -237,6 +267,10 @@ def _check_edges(part: Path, edges: EdgeRows, nnz: int) -> None:
     try:
         checked_attributes(edges.attr_EF, nnz, str(part / "edge_attr.npy"))
         checked_edge_ids(edges.ids_E, nnz, edges.n_listed)
+        if edges.y_E is not None:
+            check_labels(edges.y_E, "edge")
+        if edges.split_E is not None:
+            check_split(edges.split_E, nnz, "edge")
     except GraphError as error:
         raise PartitionError(f"{part}: {error}; write the partition again") from None
 

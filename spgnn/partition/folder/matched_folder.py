@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cached_property
 
+from ...config.names import On
 from ...graph import ColumnMap, GraphColumns, taken
 from .blocks import Halo, RowBlock
 from .part_manifest import task_of_parts
@@ -15,11 +16,11 @@ from .store import PartitionFolder
 
 
 class MatchedFolder(PartitionFolder):
-    """A folder whose blocks and halos have the columns of a model, in its order; see ColumnMap."""
+    """A folder whose blocks and halos have the columns of a model, in its order; see ColumnMap. on: what labels are of."""
 
-    def __init__(self, folder: PartitionFolder, columns: ColumnMap):
+    def __init__(self, folder: PartitionFolder, columns: ColumnMap, on: On = "nodes"):
         super().__init__(folder.path)
-        self.folder, self.columns = folder, columns
+        self.folder, self.columns, self.on = folder, columns, on
 
     @cached_property
     def manifest(self) -> dict:
@@ -27,7 +28,7 @@ class MatchedFolder(PartitionFolder):
         columns, manifest = self.columns, dict(self.folder.manifest)
         if columns.features is not None:
             manifest["n_features"] = len(columns.features)
-        if columns.labels is not None and len(columns.labels):
+        if columns.labels is not None and len(columns.labels) and self.on == "nodes":
             is_compared = columns.scored is not None
             manifest["n_classes"] = len(columns.labels) if is_compared else 1 + int(columns.labels.max())
         return manifest
@@ -35,10 +36,11 @@ class MatchedFolder(PartitionFolder):
     def block(self, rank: int) -> RowBlock:
         """Return what one rank owns, see PartitionFolder; columns that move are copied."""
         block, columns = self.folder.block(rank), self.columns
-        edges = block.edges
+        edges, is_on_edges = block.edges, self.on == "edges"
         if edges is not None:
-            edges = replace(edges, attr_EF=taken(edges.attr_EF, columns.edge_features))
-        X_nF, y_n = taken(block.X_nF, columns.features), columns.labels_of(block.y_n)
+            y_E = columns.labels_of(edges.y_E) if is_on_edges else edges.y_E
+            edges = replace(edges, attr_EF=taken(edges.attr_EF, columns.edge_features), y_E=y_E)
+        X_nF, y_n = taken(block.X_nF, columns.features), block.y_n if is_on_edges else columns.labels_of(block.y_n)
         return replace(block, X_nF=X_nF, y_n=y_n, edges=edges)
 
     def halo(self, rank: int) -> Halo | None:
@@ -53,9 +55,15 @@ class MatchedFolder(PartitionFolder):
         self.folder.check_values(stored)
 
 
-def columns_of_folder(folder: PartitionFolder) -> GraphColumns:
-    """Return the columns of the graph of a partition folder."""
-    manifest, edge_attr = folder.manifest, folder.manifest["parts"][0].get("edge_attr")
+def columns_of_folder(folder: PartitionFolder, on: On = "nodes") -> GraphColumns:
+    """Return the columns of the graph of a partition folder; on: what classes are of."""
+    manifest, edge_attr, names = folder.manifest, folder.manifest["parts"][0].get("edge_attr"), folder.names
     width = 0 if edge_attr is None else edge_attr["shape"][1]
-    sizes = manifest["n_features"], width, manifest["n_classes"]
-    return GraphColumns(manifest.get("graph") or folder.path.name, folder.names, *sizes, task_of_parts(manifest))
+    n_classes, task = manifest["n_classes"], task_of_parts(manifest)
+    if on == "edges":
+        known = manifest.get("edge_meta", {})
+        n_classes, task = known.get("edge_targets", 0), known.get("edge_task", "classes")
+        names = replace(names, classes=names.edge_classes)
+    return GraphColumns(
+        manifest.get("graph") or folder.path.name, names, manifest["n_features"], width, n_classes, task
+    )

@@ -4,7 +4,7 @@ manifest.json   sizes, method, seed, balance, digest and fingerprint of the grap
 owner.npy       (N,) int32, original order
 ids.npy         (N,) int64, or ids_bytes.npy and ids_indptr.npy, what the user calls the nodes, where they have names
 part-00000/     own, indptr, indices, weights, features | features_{indptr,indices,data}, labels, split, sums;
-                edge_attr, edge_ids of the nonzeros, see Graph;
+                edge_attr, edge_ids, edge_labels, edge_split of the nonzeros, see EdgeRows;
                 of the halo: halo, halo_hops, halo_{indptr,indices,weights}, halo_features*, halo_sums
 
 Version 1 has no sums, and a halo in the folders of part_to_folder only; version 2 has no SHA-256 of the manifest itself.
@@ -29,7 +29,7 @@ from ...atomic import check_replaceable, new_folder, read_regular, sync
 from ...data.readers.npz import read_npy
 from ...data.save import write_npy
 from ...errors import InputError, PartitionError, SpgnnError, UsageError
-from ...graph import TRAIN, ColumnNames, Graph, fingerprint, labelled
+from ...graph import TRAIN, ColumnNames, Graph, count_classes, fingerprint, labelled, task_of
 from ...graph.graph import EDGE_META
 from ...graph.ids import checked_ids, packed_ids, unpacked_ids
 from ..checks import check_hops
@@ -50,7 +50,7 @@ from .part_manifest import FORMAT, checked_parts_manifest, sha256_of_file, write
 
 FEATURES = ("features_indptr", "features_indices", "features_data", "features")
 HALO = ("halo_indptr", "halo_indices", "halo_weights", *(f"halo_{name}" for name in FEATURES))
-OTHERS = "labels split edge_attr edge_ids sums halo halo_hops halo_sums".split()
+OTHERS = "labels split edge_attr edge_ids edge_labels edge_split sums halo halo_hops halo_sums".split()
 ARRAYS = ("own", "indptr", "indices", "weights", *FEATURES, *OTHERS, *HALO)
 TABLES = ("features", "halo_features", "edge_attr", "sums", "halo_sums")
 
@@ -225,7 +225,9 @@ class PartitionFolder:
             X_nF = self._features(files, "features", len(own_n))
             y_n, split_n, edges = files.get("labels"), files.get("split"), None
             if "edge_attr" in files:
-                edges = EdgeRows(files["edge_attr"], files["edge_ids"], self.manifest["edge_meta"]["edges_listed"])
+                listed, is_reversed = self.manifest["edge_meta"]["edges_listed"], self.manifest["edges"] == "reversed"
+                labels = files.get("edge_labels"), files.get("edge_split"), is_reversed
+                edges = EdgeRows(files["edge_attr"], files["edge_ids"], listed, *labels)
             of = {"n_nodes": n_nodes, "k": self.manifest["k"], "rank": rank}
             return RowBlock(own_n, A_nN, X_nF, y_n, split_n, **of, edges=edges)
 
@@ -239,7 +241,10 @@ class PartitionFolder:
             fields |= {
                 "edge_attr": whole.edges.attr_EF,
                 "edge_ids": whole.edges.ids_E,
-                "meta": self.manifest["edge_meta"],
+                "edge_y": whole.edges.listed("y_E"),
+                "edge_split": whole.edges.listed("split_E"),
+                "edge_classes": self.names.edge_classes,
+                "meta": {name: of for name, of in self.manifest["edge_meta"].items() if name in EDGE_META},
             }
         return Graph(whole.A_nN, whole.X_nF, whole.y_n, whole.split_n, **fields)
 
@@ -363,6 +368,7 @@ def _arrays(block: RowBlock) -> dict[str, np.ndarray]:
     arrays |= _table("features", block.X_nF) | {"labels": block.y_n, "split": block.split_n}
     if block.edges is not None:
         arrays |= {"edge_attr": block.edges.attr_EF, "edge_ids": block.edges.ids_E}
+        arrays |= {"edge_labels": block.edges.y_E, "edge_split": block.edges.split_E}
     return {name: array for name, array in arrays.items() if array is not None}
 
 
@@ -393,8 +399,11 @@ def train_counts(y_n: np.ndarray | None, split_n: np.ndarray | None) -> list[int
 
 
 def edge_meta(graph: Graph) -> dict:
-    """Return what a graph says of the attributes of its edges."""
-    return {name: graph.meta[name] for name in EDGE_META if name in graph.meta}
+    """Return what a graph says of the attributes and labels of its edges."""
+    found = {name: graph.meta[name] for name in EDGE_META if name in graph.meta}
+    found |= {} if graph.edge_classes is None else {"edge_classes": list(graph.edge_classes)}
+    known = {"edge_targets": count_classes(graph.edge_y), "edge_task": task_of(graph.edge_y)}
+    return found | (known if graph.edge_y is not None else {})
 
 
 def _csr(files: dict[str, np.ndarray], prefix: str, values: str, shape: tuple[int, int]) -> sp.csr_array:

@@ -23,12 +23,16 @@ class EdgeTable:
     attr_EF     tensor of the type of sums, on the rank's device.
     ids_E       (E,) int64, places in the list of n_listed edges; -1 - place of a reverse edge that was added.
     loopless_n  (n,) bool, rows to which an operator may add a self-loop, whose attributes are 0.
+    y_E, split_E, is_reversed  labels and split of the nonzeros, or None, see partition.EdgeRows.
     """
 
     attr_EF: torch.Tensor
     ids_E: np.ndarray
     n_listed: int
     loopless_n: np.ndarray
+    y_E: np.ndarray | None = None
+    split_E: np.ndarray | None = None
+    is_reversed: bool = False
 
     def attr_of(self, A) -> torch.Tensor:
         """Return the attributes of the nonzeros of an operator, (A.nnz, F)."""

@@ -48,7 +48,9 @@ class FullStep(Step):
         y_n, is_train_n = self.rows.of(dgraph.y_n), self.rows.of(torch.from_numpy(self.split_n == 0))
         self.targets = RowLoss(dgraph, y_n, is_train_n, custom, config.loss, deviation_C)
         if not self.targets.count:
-            raise GraphError(f"{dgraph.name}: no training node has a label; choose a --split that puts some into train")
+            raise GraphError(
+                f"{dgraph.name}: no training {dgraph.on[:-1]} has a label; choose a --split that puts some into train"
+            )
         self.rows.prepare_adjoint()
         self.optimizer = make_optimizer(model, config)
         self.scorer = FullScorer(model, dgraph, self.split_n)
@@ -100,7 +102,7 @@ class FullStep(Step):
         if Z_nC.shape != (n, C):  # the same on all ranks
             if Z_nC.ndim != 2 or len(Z_nC) != n:
                 raise ShapeError(
-                    f"the model returns {tuple(Z_nC.shape)}; expected ({n}, {C}), a row per own node and a column per class"
+                    f"the model returns {tuple(Z_nC.shape)}; expected ({n}, {C}), a row per own {dgraph.on[:-1]} and a column per class"
                 )
             raise ShapeError(
                 f"the model returns {Z_nC.shape[1]} columns, {dgraph.name} has {C} {NOUNS[dgraph.task]}; the last layer must have f_out = {C}"

@@ -137,7 +137,7 @@ class Subgraphs:
         if self._pool is None or self._next != first:
             self.close()
             own = first + (rank - first) % P
-            self._pool = SamplerPool(self.maker, self.config.seed, self.config.sampler_threads, start=own, stride=P)
+            self._pool = SamplerPool(self.maker, self.config.seed, start=own, stride=P)
             self._taken_s = (0.0, 0.0)
         self._next = stop
 
@@ -190,7 +190,7 @@ class Subgraphs:
             return None
         if not sampler.rescales:
             raise UsageError(f"--normalise {how}: the draws of --sampler {sampler.name} need none; omit it")
-        return presample(sampler, graph, train_N, config.seed, config.coverage, config.sampler_threads, how)
+        return presample(sampler, graph, train_N, config.seed, config.coverage, normalise=how)
 
     def _per_epoch(self, n_train: int) -> int:
         given = getattr(self.sampler, "steps_per_epoch", None)

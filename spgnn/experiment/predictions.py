@@ -15,7 +15,7 @@ import torch
 
 from ..atomic import write_text
 from ..config import Distribution, TrainConfig, build, input_files, select, to_toml
-from ..config.names import On, Task
+from ..config.names import Task
 from ..data import load_graph
 from ..dist import Communicator
 from ..distgraph import DistGraph
@@ -106,20 +106,19 @@ def predict(
     *,
     embeddings: bool = False,
     multilabel: bool | None = None,
-    on: On | None = None,
     **options,
 ) -> Predictions:
-    """Return the classes of all nodes, or edges, argmax of softmax(model(A, X)), and their probabilities; or numbers, model(A, X).
+    """Return the classes of all nodes, argmax of softmax(model(A, X)), and their probabilities; or numbers, model(A, X).
 
         spgnn.predict("runs/wordnet-1").to_frame().to_csv("classes.csv")
         spgnn.predict(model, dgraph).probabilities
 
+    Of all edges, where the run was on edges, the last layer is an EdgeDecoder, or graph is a dgraph.on_edges().
     Args:   model       a module called as model(A, X), or the folder of a run, whose best weights and options are taken.
             graph       a Graph, a DistGraph, GRAPH of the command line, or a partition folder; of a run None: its own.
             comm        of spgnn.world() or run_threads; None: the DistGraph's, else this process is the only rank.
             embeddings  the inputs of the last layer too; of a Stack of two layers or more.
             multilabel  nodes may have several classes, those with a logit above 0; None: as the run, or the labels.
-            on          nodes or edges; None: as the run, or edges where the last layer is an EdgeDecoder.
             options     of distribute, where graph is no DistGraph, such as feature_norm: as in training.
     Raises: CheckpointError where the run's own graph is no longer the one that it was trained on.
     Collective; all ranks have the arrays, names of nodes where they hold the graph.
@@ -149,8 +148,7 @@ def predict(
         graph = together(comm, load_graph, graph)
     dgraph = graph if isinstance(graph, DistGraph) else distribute(graph, comm, **given | options)
     decodes = isinstance(net, Stack) and isinstance(net.layers[-1], EdgeDecoder)
-    if (on or (run.config.on if run else "edges" if decodes else "nodes")) == "edges":
-        dgraph = dgraph.on_edges()
+    dgraph = dgraph.on_edges() if decodes or (run and run.config.on == "edges") else dgraph
     task = _task(multilabel) if multilabel is not None else _task_of(net, run or dgraph)
     names = Names(dgraph.ids, run.names.classes if run else dgraph.classes)
     was_training = net.training

@@ -45,7 +45,7 @@ def test_columns_of_a_table_are_labels_and_split(folder, name):
         0,
     )
     assert numbers.edge_classes == ("grade",) and numbers.nnz == 5
-    with pytest.raises(UsageError, match="--edge-labels fraud: it is named as an attribute"):
+    with pytest.raises(UsageError, match="edge_labels 'fraud' is an attribute or the split too"):
         read(relabel=True, edge_features="amount,fraud", edge_labels="fraud")
     with pytest.raises(FormatError, match="no column 'frod' .--edge-labels.*did you mean 'fraud'"):
         read(relabel=True, edge_labels="frod")

@@ -98,7 +98,7 @@ def places_of_columns(where: str, names: Sequence[str], wanted: TableConfig) -> 
         (name for name in found["edge_labels"] if name in found["edge_features"] or name in found["edge_split"]), ""
     )
     if label:
-        raise UsageError(f"--edge-labels {label}: it is named as an attribute or as the split too; omit it there")
+        raise UsageError(f"--edge-labels {label!r} is an attribute or the split too; omit it there")
     return found
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # what a type checker finds under these names
     from . import (
         analysis as analysis, config as config, cost as cost, data as data, dist as dist, distgraph as distgraph,
         doctor as doctor, errors as errors, exactness as exactness, experiment as experiment, graph as graph,
-        layers as layers, partition as partition, report as report, samplers as samplers, spmm as spmm,
+        layers as layers, links as links, partition as partition, report as report, samplers as samplers, spmm as spmm,
         timeline as timeline, training as training,
     )  # fmt: skip
     from .graph import (
@@ -80,7 +80,7 @@ _NAMES = {
 }
 _HOME = {name: home for home, names in _NAMES.items() for name in names.split()}
 _PARTS = (
-    "analysis config cost data dist distgraph doctor errors exactness experiment graph layers partition report samplers spmm timeline training"
+    "analysis config cost data dist distgraph doctor errors exactness experiment graph layers links partition report samplers spmm timeline training"
 ).split()
 __all__ = [*_HOME, "__version__"]
 

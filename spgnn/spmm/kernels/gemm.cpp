@@ -1,5 +1,7 @@
 // Bindings of dense products: X W, and its gradients in one pass over dZ.
 
+#include <atomic>
+
 #include "bindings.h"
 
 namespace spgnn {
@@ -8,6 +10,8 @@ namespace {
 
 constexpr int64_t SEGMENTS = 16, LEAST_ROWS = 512;  // of dW: sums of segments of rows are added in their order
 constexpr int64_t MOST_BYTES = int64_t(1) << 27;    // of the sums of all segments
+
+constexpr int64_t GROUP_BYTES = int64_t(1) << 24;  // of candidates that are packed at once
 
 constexpr int64_t LINE = 64;  // bytes: a vector must not straddle two lines
 
@@ -105,8 +109,68 @@ nb::object gemm_adjoint(const Array<T>& G, const Given& Z, const Given& masked, 
     return wants_sums ? sums.object() : nb::none();
 }
 
+// Adds to above and equal; returns whether all scores are numbers.
+template <class T>
+bool rank_counts(const Array<T>& Q, const Array<T>& C, const Array<T>& target, const Array<int64_t>& known_indptr,
+                 const Array<int64_t>& known, Array<int64_t>& above, Array<int64_t>& equal, int threads,
+                 const std::string& isa_name) {
+    require(Q.ndim() == 2 && C.ndim() == 2 && Q.shape(1) == C.shape(1), "rank_counts: Q (q, k), C (m, k)");
+    const int64_t q = Q.shape(0), m = C.shape(0), k = Q.shape(1);
+    require(target.size() == q && above.size() == q && equal.size() == q, "rank_counts: one target per query");
+    require(known_indptr.size() == q + 1, "rank_counts: known_indptr must have a query count + 1 entries");
+    const int isa = chosen_isa(isa_name);
+    threads = chosen_threads(threads);
+    const int64_t *starts = known_indptr.data(), *ids = known.data();
+    const T *Qs = Q.data(), *Cs = C.data(), *targets = target.data();
+    int64_t *up = above.mutable_data(), *same = equal.mutable_data();
+    nb::gil_scoped_release unlocked;
+    require(base::rise(starts, 0, q, known.size()) && starts[q] == known.size(), "rank_counts: known_indptr must rise");
+    require(ON(isa, are_below(ids, known.size(), m)), "rank_counts: a known candidate is out of range");
+    for (int64_t i = 0; i < q; ++i)
+        for (int64_t e = starts[i] + 1; e < starts[i + 1]; ++e)
+            require(ids[e - 1] < ids[e], "rank_counts: known candidates of a query must rise");
+    const int64_t blocks = std::max<int64_t>(1, GROUP_BYTES / (RANK_BLOCK * std::max<int64_t>(1, k) * sizeof(T)));
+    const int64_t group = std::min(blocks * RANK_BLOCK, m);  // candidates that are packed at once
+    T* const packed = kept<T>(ON(isa, packed_size<T>(k, group)));
+    std::atomic<bool> are_numbers{true};
+    for (int64_t first = 0; first < m; first += group) {
+        const int64_t width = std::min(group, m - first);
+        over_chunks(even(width, RANK_BLOCK), threads, [&](int64_t begin, int64_t end, int64_t) {
+            ON(isa, pack_candidates(Cs + first * k, k, packed + begin * k, begin, end));
+        });
+        const Ranked<T> p{Qs, packed, first, width, k, targets, starts, ids, up, same};
+        over_chunks(even(q, 96), threads, [&](int64_t begin, int64_t end, int64_t) {
+            static thread_local std::vector<T> scratch;
+            scratch.resize(size_t(ON(isa, rank_scratch<T>())));
+            if (!ON(isa, rank_rows(p, scratch.data(), begin, end))) are_numbers = false;
+        });
+    }
+    return are_numbers;
+}
+
+template <class T>
+void pair_score(const Array<T>& Q, const Array<T>& C, const Array<int64_t>& index, Array<T>& out, int threads,
+                const std::string& isa_name) {
+    require(Q.ndim() == 2 && C.ndim() == 2 && Q.shape(1) == C.shape(1), "pair_scores: Q (q, k), C (m, k)");
+    const int64_t q = Q.shape(0), m = C.shape(0), k = Q.shape(1);
+    require(index.size() == q && out.size() == q, "pair_scores: one candidate and one score per query");
+    const int isa = chosen_isa(isa_name);
+    const int64_t* of = index.data();
+    const T *Qs = Q.data(), *Cs = C.data();
+    T* scores = out.mutable_data();
+    threads = chosen_threads(threads);
+    nb::gil_scoped_release unlocked;
+    require(ON(isa, are_below(of, q, m)), "pair_scores: a candidate is out of range");
+    over_chunks(even(q, rows_a_chunk(k)), threads,
+                [&](int64_t begin, int64_t end, int64_t) { ON(isa, pair_scores(Qs, Cs, of, k, scores, begin, end)); });
+}
+
 template <class T>
 void define(nb::module_& m) {
+    m.def("rank_counts", &rank_counts<T>, nb::arg("Q"), nb::arg("C"), nb::arg("target"), nb::arg("known_indptr"),
+          nb::arg("known"), nb::arg("above"), nb::arg("equal"), nb::arg("threads") = 0, nb::arg("isa") = "");
+    m.def("pair_scores", &pair_score<T>, nb::arg("Q"), nb::arg("C"), nb::arg("index"), nb::arg("out"),
+          nb::arg("threads") = 0, nb::arg("isa") = "");
     m.def("gemm", &gemm<T>, nb::arg("X"), nb::arg("W"), nb::arg("out"), nb::arg("transposed") = false,
           nb::arg("bias") = nb::none(), nb::arg("add") = nb::none(), nb::arg("relu") = false, nb::arg("threads") = 0,
           nb::arg("isa") = "");

@@ -53,6 +53,20 @@ struct GemmAdjoint {
     bool adds;  // to what is in dX
 };
 
+// Scores <Q_i, C_j> of queries Q (q, k) and of m candidates from `first` on, packed, against the scores of targets.
+template <class T>
+struct Ranked {
+    const T* Q;
+    const T* C;
+    int64_t first, m, k;
+    const T* target;              // (q,), scores
+    const int64_t* known_indptr;  // (q + 1,)
+    const int64_t* known;         // candidates of each query that do not count, rising
+    int64_t *above, *equal;       // (q,), which are added to
+};
+
+constexpr int64_t RANK_BLOCK = 512;  // candidates whose scores by a chunk of queries stay in the second cache
+
 // Columns of a tile: an index in it fits a byte. 128 rows of X take 21 KB at 41 columns, a first-level cache, and 128
 // at 256, a share of the second.
 constexpr int64_t TILE_COLUMNS = 128;

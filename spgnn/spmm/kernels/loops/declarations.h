@@ -39,6 +39,14 @@ template <class T>
 void gemm_adjoint_rows(const GemmAdjoint<T>& p, T* dW, double* sums, T* scratch, int64_t begin, int64_t end);
 template <class T>
 void add_segments(const T* parts, int64_t segments, int64_t k, int64_t m, T* out, int64_t begin, int64_t end);
+template <class T>
+void pack_candidates(const T* C, int64_t k, T* out, int64_t begin, int64_t end);
+template <class T>
+int64_t rank_scratch();
+template <class T>
+bool rank_rows(const Ranked<T>& p, T* scratch, int64_t begin, int64_t end);
+template <class T>
+void pair_scores(const T* Q, const T* C, const int64_t* index, int64_t k, T* out, int64_t begin, int64_t end);
 
 // wire.h
 template <class S>

@@ -11,7 +11,11 @@ namespace spgnn::SPGNN_SET {
     template int64_t gradient_size<T>(int64_t, int64_t);                                       \
     template int64_t gradient_scratch<T>(int64_t);                                             \
     template void gemm_adjoint_rows(const GemmAdjoint<T>&, T*, double*, T*, int64_t, int64_t); \
-    template void add_segments(const T*, int64_t, int64_t, int64_t, T*, int64_t, int64_t);
+    template void add_segments(const T*, int64_t, int64_t, int64_t, T*, int64_t, int64_t);     \
+    template void pack_candidates(const T*, int64_t, T*, int64_t, int64_t);                    \
+    template int64_t rank_scratch<T>();                                                        \
+    template bool rank_rows(const Ranked<T>&, T*, int64_t, int64_t);                           \
+    template void pair_scores(const T*, const T*, const int64_t*, int64_t, T*, int64_t, int64_t);
 SPGNN_MAKE(float)
 SPGNN_MAKE(double)
 

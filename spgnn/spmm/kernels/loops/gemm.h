@@ -253,6 +253,69 @@ void gemm_adjoint_rows(const GemmAdjoint<T>& p, T* dW, double* sums, T* scratch,
     }
 }
 
+// Rows [begin, end) of C (m, k), in blocks of RANK_BLOCK, each packed as W' of X W.
+template <class T>
+void pack_candidates(const T* C, int64_t k, T* out, int64_t begin, int64_t end) {
+    for (int64_t j = begin; j < end; j += RANK_BLOCK)
+        pack(C + j * k, k, std::min(RANK_BLOCK, end - j), true, out + (j - begin) * k);
+}
+
+template <class T>
+int64_t rank_scratch() {
+    return Shape<T>::CHUNK * RANK_BLOCK;
+}
+
+// Queries [begin, end): how many scores are above and equal to the target's, without the known candidates.
+// Returns whether all scores are numbers.
+template <class T>
+bool rank_rows(const Ranked<T>& p, T* scratch, int64_t begin, int64_t end) {
+    typedef Shape<T> S;
+    int64_t not_numbers = 0;
+    for (int64_t i = begin; i < end; i += S::CHUNK) {
+        const int64_t rows = std::min(S::CHUNK, end - i);
+        const int64_t* known[S::CHUNK];
+        for (int64_t r = 0; r < rows; ++r)
+            known[r] = std::lower_bound(p.known + p.known_indptr[i + r], p.known + p.known_indptr[i + r + 1], p.first);
+        for (int64_t j = 0; j < p.m; j += RANK_BLOCK) {
+            const int64_t width = std::min(RANK_BLOCK, p.m - j), first = p.first + j;
+            gemm_rows<T>({p.Q + i * p.k, p.k, p.k, p.C + j * p.k, width, scratch, nullptr, nullptr, false}, 0, rows);
+            for (int64_t r = 0; r < rows; ++r) {
+                const T *const score = scratch + r * width, t = p.target[i + r];
+                int32_t above = 0, equal = 0, nans = 0;
+                for (int64_t c = 0; c < width; ++c) {
+                    above += score[c] > t;
+                    equal += score[c] == t;
+                    nans += score[c] != score[c];
+                }
+                for (; known[r] < p.known + p.known_indptr[i + r + 1] && *known[r] < first + width; ++known[r]) {
+                    above -= score[*known[r] - first] > t;
+                    equal -= score[*known[r] - first] == t;
+                }
+                p.above[i + r] += above;
+                p.equal[i + r] += equal;
+                not_numbers += nans;
+            }
+        }
+    }
+    return !not_numbers;
+}
+
+// Scores [begin, end) of pairs, <Q_i, C_index[i]>: the chain of additions that a number of X W is.
+template <class T>
+void pair_scores(const T* Q, const T* C, const int64_t* index, int64_t k, T* out, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+        const T *const q = Q + i * k, *const c = C + index[i] * k;
+        T sum = 0;
+        for (int64_t p = 0; p < k; ++p)
+#if SPGNN_BYTES > 16 || !defined(SPGNN_DISPATCH)
+            sum = std::fma(q[p], c[p], sum);  // as compilers fuse it in gemm_tile
+#else
+            sum += q[p] * c[p];
+#endif
+        out[i] = sum;
+    }
+}
+
 // Numbers [begin, end) of dW (k, m): the sum of what the segments have, in their order.
 template <class T>
 void add_segments(const T* parts, int64_t segments, int64_t k, int64_t m, T* out, int64_t begin, int64_t end) {

@@ -1,0 +1,133 @@
+"""Exact ranks: of a target among all candidates, counted in integers, the same on any ranks, threads and blocks.
+
+Shapes: N nodes, n own rows, q queries, F columns, K known candidates of all queries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+
+from ..distgraph import DistGraph
+from ..errors import NumericalError, ShapeError, UsageError, agree
+from ..spmm.kernels import _kernels
+
+Ties = Literal["mean", "optimistic", "pessimistic"]
+BLOCK_BYTES = 1 << 26  # of the queries that all ranks hold at once
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRanks:
+    """How many candidates score above the target of each query, and as much as it: above_q, equal_q (q,) int64.
+
+    The target itself is in neither, nor are known candidates. rank = 1 + above, + equal where ties are pessimistic,
+    + equal / 2 where they are the mean of both.
+
+    >>> LinkRanks(np.array([0, 3]), np.array([0, 2])).rank_q("mean")
+    array([1., 5.])
+    """
+
+    above_q: np.ndarray
+    equal_q: np.ndarray
+
+    def rank_q(self, ties: Ties = "mean") -> np.ndarray:
+        """Return the rank of each target, from 1, (q,) float64."""
+        if ties not in get_args(Ties):
+            raise UsageError(f"ties={ties!r} is not known; expected one of {', '.join(get_args(Ties))}")
+        share = {"mean": 0.5, "optimistic": 0.0, "pessimistic": 1.0}[ties]
+        return 1 + self.above_q + share * self.equal_q
+
+    def mrr(self, ties: Ties = "mean") -> float:
+        """Return the mean of 1 / rank."""
+        return float(np.mean(1 / self.rank_q(ties)))
+
+    def hits(self, most: int, ties: Ties = "mean") -> float:
+        """Return the share of targets whose rank is at most `most`."""
+        return float(np.mean(self.rank_q(ties) <= most))
+
+
+class Candidates:
+    """The rows Z of all nodes, each on its rank: a query x has the score <x, Z_j> for node j.
+
+    A score is one chain of additions in ascending order of columns, whatever the block, the thread or the rank, so equal
+    rows have equal scores, and ties are exact.
+
+    Args: Z_nF  (n, F) float32 or float64 tensor, rows of the own nodes in the order of dgraph.node_n.
+    Raises: ShapeError for another shape or type. Collective, as every method.
+    """
+
+    def __init__(self, dgraph: DistGraph, Z_nF: torch.Tensor):
+        problem, n = None, len(dgraph.node_n)
+        if Z_nF.ndim != 2 or len(Z_nF) != n or Z_nF.dtype not in (torch.float32, torch.float64):
+            problem = ShapeError(f"Z is {Z_nF.dtype} {tuple(Z_nF.shape)}; expected float32 or float64 of ({n}, F)")
+        agree(dgraph.comm, problem)
+        self.comm, self.n_nodes, self.is_counted = dgraph.comm, dgraph.n_nodes, dgraph.is_counted
+        self.Z_nF = Z_nF.detach().contiguous().numpy()
+        self.place_N = np.full(dgraph.n_nodes, -1, np.int64)  # of a node in Z; -1: of another rank
+        self.place_N[dgraph.node_n] = np.arange(n)
+        self.threads = dgraph.A.threads
+
+    def rows(self, node_q: np.ndarray) -> np.ndarray:
+        """Return the rows of nodes of any ranks, (q, F), on all ranks; node_q: original ids, the same on all."""
+        rows_qF = np.zeros((len(node_q), self.Z_nF.shape[1]), self.Z_nF.dtype)
+        place_q = self._own(node_q)
+        rows_qF[place_q >= 0] = self.Z_nF[place_q[place_q >= 0]]
+        return self.comm.all_reduce(rows_qF)
+
+    def scores(self, x_qF: np.ndarray, target_q: np.ndarray) -> np.ndarray:
+        """Return <x_i, Z_target_i>, (q,), on all ranks."""
+        place_q = self._own(target_q)
+        own = np.flatnonzero(place_q >= 0)
+        scores_q, of_own = np.zeros(len(x_qF), x_qF.dtype), np.zeros(len(own), x_qF.dtype)
+        _kernels.pair_scores(np.ascontiguousarray(x_qF[own]), self.Z_nF, place_q[own], of_own, self.threads)
+        scores_q[own] = of_own
+        return self.comm.all_reduce(scores_q)
+
+    def ranks(
+        self, x_qF: np.ndarray, target_q: np.ndarray, known: tuple[np.ndarray, np.ndarray] | None = None
+    ) -> LinkRanks:
+        """Return the filtered rank of each query's target among all nodes.
+
+        Args:   x_qF      (q, F) queries in the type of Z, and target_q (q,) original ids, the same on all ranks.
+                known     (indptr (q + 1,), ids (K,)): candidates of each query that do not count, such as other links
+                          that are known; the target may be one of them. None: all other nodes count.
+        Raises: NumericalError where a score is not finite.
+        Queries are on all ranks, in blocks; candidates do not move. Source: filtered ranks, Bordes et al. 2013, 4.1.
+        """
+        indptr, ids = (np.zeros(len(x_qF) + 1, np.int64), np.zeros(0, np.int64)) if known is None else known
+        block = max(1, BLOCK_BYTES // max(1, x_qF.shape[1] * x_qF.itemsize))
+        counts_2q = np.zeros((2, len(x_qF)), np.int64)
+        for start in range(0, len(x_qF), block):
+            of_block = slice(start, start + block)
+            starts = indptr[start : start + block + 1]
+            counts_2q[:, of_block] = self._count(
+                x_qF[of_block], target_q[of_block], starts, ids[starts[0] : starts[-1]]
+            )
+        return LinkRanks(*counts_2q)
+
+    def _count(self, x_qF: np.ndarray, target_q: np.ndarray, indptr: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        target_scores_q = self.scores(x_qF, target_q)
+        query = np.concatenate([np.repeat(np.arange(len(x_qF)), np.diff(indptr)), np.arange(len(x_qF))])
+        place = self._own(np.concatenate([ids, target_q]))
+        pairs = np.unique((query * np.int64(len(self.Z_nF)) + place)[place >= 0])
+        query, place = np.divmod(pairs, max(1, len(self.Z_nF)))
+        own_indptr = np.searchsorted(query, np.arange(len(x_qF) + 1))
+        above_q, equal_q = np.zeros(len(x_qF), np.int64), np.zeros(len(x_qF), np.int64)
+        are_numbers = True
+        if self.is_counted:
+            x_qF = np.ascontiguousarray(x_qF)
+            are_numbers = _kernels.rank_counts(
+                x_qF, self.Z_nF, target_scores_q, own_indptr, place, above_q, equal_q, self.threads
+            )
+        are_numbers &= bool(np.isfinite(target_scores_q).all())
+        problem = None if are_numbers else NumericalError(f"rank {self.comm.rank}: scores are not finite; Z or queries")
+        agree(self.comm, problem)
+        return self.comm.all_reduce(np.stack([above_q, equal_q]))
+
+    def _own(self, node_q: np.ndarray) -> np.ndarray:
+        """Return the places of nodes in Z, -1 for nodes of other ranks, and of ranks whose rows do not count."""
+        place_q = self.place_N[node_q]
+        return place_q if self.is_counted else np.full_like(place_q, -1)

@@ -1,0 +1,109 @@
+"""LinkRanks are exact integers, the same on any ranks, threads and blocks."""
+
+import numpy as np
+import pytest
+import torch
+from worlds import parallel
+
+import spgnn
+from spgnn.errors import NumericalError, ShapeError, UsageError
+from spgnn.links import Candidates, LinkRanks, ranks
+from spgnn.spmm.kernels import _kernels
+
+N, F = 100, 24
+
+
+def candidates_of(comm, Z_NF, **options):
+    graph = spgnn.graph_from_coo(np.arange(len(Z_NF) - 1), np.arange(1, len(Z_NF)), len(Z_NF))
+    dgraph = spgnn.distribute(graph, comm, method="random", **options)
+    return Candidates(dgraph, torch.from_numpy(Z_NF[dgraph.node_n]))
+
+
+def counted(S_qN, target_q, known=()):
+    """The ranks of dense scores, one query at a time."""
+    above, equal = [], []
+    for i, (s, t) in enumerate(zip(S_qN, target_q)):
+        counts = np.ones(len(s), bool)
+        counts[[t, *(known[i] if len(known) else ())]] = False
+        above.append(np.sum((s > s[t]) & counts))
+        equal.append(np.sum((s == s[t]) & counts))
+    return np.array(above), np.array(equal)
+
+
+def flat(known):
+    return np.concatenate([[0], np.cumsum([len(ids) for ids in known])]), np.concatenate([*known, []]).astype(np.int64)
+
+
+@parallel([1, 2, 3, 4], mpi=[3])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_filtered_ranks_are_those_of_dense_scores(comm, dtype):
+    rng = np.random.default_rng(0)
+    Z_NF = rng.integers(-2, 3, (N, F)).astype(dtype)  # integers: NumPy's sums are exact, and ties are many
+    Z_NF[50:] = Z_NF[:50]  # structural twins
+    Z = candidates_of(comm, Z_NF)
+    head_q, target_q = rng.integers(0, N, (2, 40))
+    known = [rng.choice(N, rng.integers(0, 9), replace=False) for _ in head_q]
+    x_qF = Z.rows(head_q)
+    assert np.array_equal(x_qF, Z_NF[head_q])
+    for given in ([], known):
+        found = Z.ranks(x_qF, target_q, flat(given) if given else None)
+        above, equal = counted(Z_NF[head_q] @ Z_NF.T, target_q, given)
+        assert np.array_equal(found.above_q, above) and np.array_equal(found.equal_q, equal)
+        assert equal.any()
+
+
+@parallel([1, 2, 3, 4])
+def test_ranks_do_not_depend_on_ranks_blocks_and_threads(comm, monkeypatch):
+    rng = np.random.default_rng(1)
+    Z_NF = rng.normal(size=(700, 33)).astype(np.float32)
+    Z_NF[rng.permutation(700)[:350]] = Z_NF[0]
+    head_q, target_q = rng.integers(0, 700, (2, 97))
+    alone = candidates_of(spgnn.dist.run_threads(1, lambda one: one)[0], Z_NF)
+    expected = alone.ranks(Z_NF[head_q], target_q)
+    Z = candidates_of(comm, Z_NF)
+    for block in (1, 7, 64, 1000):
+        for threads in (1, 2):
+            Z.threads = threads
+            monkeypatch.setattr(ranks, "BLOCK_BYTES", block * 33 * 4)
+            found = Z.ranks(Z.rows(head_q), target_q)
+            assert np.array_equal(found.above_q, expected.above_q)
+            assert np.array_equal(found.equal_q, expected.equal_q)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("isa", ["", "base"])
+@pytest.mark.parametrize("sizes", [(7, 5, 3), (200, 1300, 33), (97, 600, 1030), (1, 1, 1), (3, 0, 2), (0, 3, 2)])
+def test_a_score_is_one_chain_of_additions_everywhere(sizes, isa, dtype):
+    (q, m, k), rng = sizes, np.random.default_rng(2)
+    Q_qk, C_mk = rng.normal(size=(q, k)).astype(dtype), rng.normal(size=(m, k)).astype(dtype)
+    S_qm = np.zeros((q, m), dtype)
+    _kernels.gemm(Q_qk, C_mk, S_qm, True, threads=1, isa=isa)
+    target_q, above, equal = np.zeros(q, dtype), np.zeros(q, np.int64), np.zeros(q, np.int64)
+    if m:
+        index_q = rng.integers(0, m, q)
+        _kernels.pair_scores(Q_qk, C_mk, index_q, target_q, threads=2, isa=isa)
+        assert np.array_equal(target_q, S_qm[np.arange(q), index_q])
+    nothing = np.zeros(0, np.int64)
+    assert _kernels.rank_counts(Q_qk, C_mk, target_q, np.zeros(q + 1, np.int64), nothing, above, equal, 2, isa)
+    assert np.array_equal(above, (S_qm > target_q[:, None]).sum(1))
+    assert np.array_equal(equal, (S_qm == target_q[:, None]).sum(1))
+
+
+def test_constant_scores_have_the_mean_rank():
+    found = candidates_of(spgnn.dist.run_threads(1, lambda one: one)[0], np.ones((N, 2))).ranks(
+        np.ones((5, 2)), np.arange(5)
+    )
+    assert found.rank_q("optimistic").tolist() == [1] * 5 and found.rank_q("pessimistic").tolist() == [N] * 5
+    assert found.mrr() == pytest.approx(1 / 50.5) and found.mrr("optimistic") == 1
+    assert found.hits(50) == 0 and found.hits(51) == 1
+
+
+@parallel([2])
+def test_scores_that_are_no_numbers_and_rows_that_do_not_fit_are_errors(comm):
+    Z = candidates_of(comm, np.ones((6, 2)))
+    with pytest.raises(NumericalError, match="not finite"):
+        Z.ranks(np.full((1, 2), np.nan), np.zeros(1, np.int64))
+    with pytest.raises(ShapeError, match="expected float32 or float64"):
+        candidates_of(comm, np.ones((6, 2), np.int64))
+    with pytest.raises(UsageError, match="ties='worst'"):
+        LinkRanks(np.zeros(1), np.zeros(1)).rank_q("worst")

@@ -10,6 +10,7 @@ import io
 import lzma
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,6 +22,14 @@ PACKAGED = Path(__file__).parent / "wordnet" / "wordnet.npz.xz"
 SHA256 = "af2feecfc0f6c0684f62e618adc00e135d88664eb10f797fe6f8c6fa116ca9d8"
 # Pointer symbols of wninput(5WN): "@" hypernym, "~" hyponym, "!" antonym, "+" derivation, ...
 TYPES = tuple("! #m #p #s $ %m %p %s & * + -c -r -u ;c ;r ;u < = > @ @i \\ ^ ~ ~i".split())
+
+# Lexicographer files in the order of lexnames(5WN).
+NOUNS = """Tops act animal artifact attribute body cognition communication event feeling food group location motive object
+person phenomenon plant possession process quantity relation shape state substance time"""
+VERBS = """body change cognition communication competition consumption contact creation emotion motion perception
+possession social stative weather"""
+WORDS = (*(f"noun.{name}" for name in NOUNS.split()), *(f"verb.{name}" for name in VERBS.split()))
+CLASSES = ("adj.all", "adj.pert", "adv.all", *WORDS, "adj.ppl")
 
 
 def load_wordnet(pointers: tuple[str, ...] | None = None, typed: bool = False) -> Graph:
@@ -42,10 +51,10 @@ def load_wordnet(pointers: tuple[str, ...] | None = None, typed: bool = False) -
     nodes = unpack(arrays["word_gaps"], word_counts, 0)
     indptr = np.concatenate([[0], np.cumsum(word_counts)])
     X = sp.csc_array((np.ones(len(nodes), np.float32), nodes, indptr), shape=(n, len(word_counts))).tocsr()
-    fields = {"X": X, "y": arrays["labels"].astype(np.int64), "split": arrays["split"]}
+    fields: dict[str, Any] = {"X": X, "y": arrays["labels"].astype(np.int64), "split": arrays["split"]}
     if typed:
-        fields["edge_attr"] = np.eye(len(TYPES), dtype=np.float32)[kind]
-    return graph_from_coo(src, dst, n, name="wordnet", **fields)
+        fields |= {"edge_attr": np.eye(len(TYPES), dtype=np.float32)[kind], "meta": {"edge_features": list(TYPES)}}
+    return graph_from_coo(src, dst, n, name="wordnet", classes=CLASSES, **fields)
 
 
 def pointers_of(arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -127,6 +127,11 @@ def test_wordnet_has_its_known_numbers():
     assert np.bincount(graph.split).tolist() == [70_595, 23_532, 23_532]
     # Nouns, verbs, adjectives, adverbs in file order; verbs have the lexicographer files 29 to 43.
     assert set(graph.y[82_115 : 82_115 + 13_767]) == set(range(29, 44))
+    kinds = [name.partition(".")[0] for name in np.array(graph.classes)[graph.y]]
+    assert kinds == ["noun"] * 82_115 + ["verb"] * 13_767 + ["adj"] * 18_156 + ["adv"] * 3_621
+    assert [graph.classes[c] for c in (3, 5, 28, 30, 44)] == [
+        "noun.Tops", "noun.animal", "noun.time", "verb.change", "adj.ppl",
+    ]  # fmt: skip
 
 
 @pytest.mark.slow

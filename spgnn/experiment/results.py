@@ -61,7 +61,8 @@ def keep_results(
     details = run_details(trainer, predictions_N)
     arrays = {"split": trainer.history.split_N, "predictions": predictions_N}
     names.ends_L2 = None if trainer.dgraph.on == "nodes" else trainer.dgraph.edge_ends()
-    summary = summary | {"names": trainer.dgraph.names.written(), "per_class": trainer.history.per_class}
+    named = trainer.dgraph.names.written()
+    summary = summary | ({"names": named} if named else {}) | {"per_class": trainer.history.per_class}
     together(trainer.comm, RunFolder.write_results, folder, summary, details, arrays, names, root=0)
 
 

@@ -14,6 +14,7 @@ from spgnn.data import save_graph
 from spgnn.dist import SelfCommunicator, run_threads
 from spgnn.errors import CheckpointError, GraphError, InputError
 from spgnn.experiment import predict, run
+from spgnn.experiment.checkpoint import read_json
 from spgnn.experiment.restoring import newest_whole
 from spgnn.graph import ColumnNames
 from spgnn.partition import part_graph, save_partition
@@ -171,6 +172,7 @@ def test_a_run_keeps_its_names_and_is_continued_with_them_alone(tmp_path):
     out, _ = trained(tmp_path, graph)
     names = {"features": list(NAMES), "classes": ["a", "b", "c"]}
     assert newest_whole(tmp_path / "run" / "checkpoints").manifest["names"] == names
+    assert read_json(tmp_path / "run" / "summary.json")["names"] == names
     (tmp_path / "run" / "summary.json").unlink()
     later = next(ways(tmp_path, out, replace(graph, y=None, classes=None), ranks=1))
     assert later[1]["n"] == N and spgnn.predict(out, graph).names == ("a", "b", "c")

@@ -122,6 +122,15 @@ def test_of_several_starts_the_one_of_least_cost_is_refined(rmat, monkeypatch, s
         assert any(np.array_equal(part.owner_N, owner_N) for owner_N in alone)
 
 
+def test_the_starts_of_a_small_graph_begin_with_metis_vol_whose_rows_are_the_most():
+    graph, tried = load_graph("grid:rows=30,cols=40"), []
+    part = part_graph(graph, 8, "volume", tried=tried)
+    least = part_graph(graph, 8, "metis", objective="vol").owner_N
+    rows = [int(rows_PP(graph.in_use().A, owner_N, 8).sum()) for owner_N in (part.owner_N, least)]
+    assert [line["start"] for line in tried] == ["metis vol", "metis", "spring", "block"]
+    assert rows[0] <= rows[1]
+
+
 def test_more_effort_sends_less(rmat):
     rows = [
         np.mean([part_graph(rmat, 16, "volume", seed=s, effort=effort).metrics["total_rows"] for s in range(3)])

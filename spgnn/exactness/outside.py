@@ -99,6 +99,7 @@ def _module(task: Task, path: str, is_training: bool) -> Wrapped:
     model.load_state_dict(task.state)
     found = model.get_submodule(path).train(is_training)
     assert isinstance(found, Wrapped)
+    vars(found)["is_watched"] = True
     return found
 
 

@@ -266,7 +266,7 @@ def refused(function):
     return type("Refused", (nn.Module,), {"forward": function})()
 
 
-GRU = nn.GRU(6, 6).double()
+GRU, OF_NODES = nn.GRU(6, 6).double(), nn.Parameter(torch.ones(30, 6))
 REFUSALS = {
     "max at sources": (lambda self, x, edge_index: x.scatter_reduce_(
         0, edge_index[0].view(-1, 1).expand(-1, 6), x[edge_index[0]], "amax"), "takes amax at the node that an edge leaves"),
@@ -285,6 +285,9 @@ REFUSALS = {
     "x.T x": (lambda self, x, edge_index: x.T @ x.sin(), "calls .*matmul.* of each row with each other"),
     "Conv1d": (lambda self, x, edge_index: functional.conv1d(x.t(), x.new_ones(6, 6, 1)), "calls conv1d along"),
     "a GRU over nodes": (lambda self, x, edge_index: GRU(x), "calls gru along"),
+    "einsum": (lambda self, x, edge_index: torch.einsum("nf,ng->fg", x, x), "calls einsum over its nodes or edges"),
+    "layer norm of all": (lambda self, x, edge_index: functional.layer_norm(x, x.shape), "calls layer_norm along"),
+    "weights of nodes": (lambda self, x, edge_index: x + OF_NODES, "calls .*add.* with a weight for each node"),
     "a number of all": (lambda self, x, edge_index: functional.mse_loss(x, x.sin()), "calls mse_loss of its nodes or edges"),
     "a sparse matrix": (lambda self, x, edge_index: torch.sparse_coo_tensor(
         edge_index, torch.ones(edge_index.size(1)), (30, 30)), "for A @ x write torch.zeros_like"),
@@ -310,6 +313,7 @@ def test_what_has_no_meaning_on_a_part_of_the_edges_is_refused(comm, name):
 KEPT = {
     "mean": lambda self, x, edge_index: x - x.mean(0),
     "mean of messages": lambda self, x, edge_index: x * x[edge_index[0]].tanh().mean(dim=0, keepdim=True),
+    "mean of all": lambda self, x, edge_index: x - x.flatten().mean(),
     "sum": lambda self, x, edge_index: x / (1 + x.sum() ** 2),
     "count": lambda self, x, edge_index: x * (x > 0).sum(0),
     "heads": lambda self, x, edge_index: (x.view(-1, 2, 3) - x.view(-1, 2, 3).mean(1, keepdim=True)).flatten(1),

@@ -10,6 +10,7 @@ from scripts import RUNS
 from torch import nn
 
 import spgnn
+from spgnn.errors import UsageError
 from spgnn.layers import Stack
 from spgnn.layers.stack import set_epoch
 
@@ -39,6 +40,24 @@ def test_output_loss_and_gradients_are_those_of_pyg_or_the_reason_is_given(name)
 @pytest.mark.parametrize("name", ["GCNConv", "SAGEConv", "GATConv, edges", "GCN, BatchNorm, cat"])
 def test_it_also_is_on_ranks_without_edges(name):
     assert wrap_cases.largest_error(CASES[name], 7) <= 1e-10
+
+
+@pytest.mark.parametrize("ranks", [1, 7, 30])
+@pytest.mark.parametrize("aggr", ["median", ["mean", "median"]])
+def test_medians_of_nodes_without_edges_into_them_are_those_of_pyg_though_a_rank_begins_with_one(aggr, ranks):
+    assert wrap_cases.largest_error(wrap_cases.Case(lambda: g.SAGEConv(6, 4, aggr=aggr)), ranks) <= 1e-10
+
+
+def test_weights_of_pyg_1_are_refused_with_the_line_that_mends_them():
+    with pytest.raises(UsageError, match=r"state\['convs.0.lin.weight'\] = state.pop\('convs.0.weight'\).T"):
+        spgnn.wrap(g.GCN(6, 8, 2, 4)).load_state_dict({"convs.0.weight": torch.ones(6, 8)})
+
+
+@pytest.mark.parametrize("make, kind", [(lambda: g.RGCNConv(6, 4, 3), "plain"), (lambda: g.GENConv(6, 4), "edges")])
+def test_what_a_convolution_refuses_names_its_arguments_and_call(make, kind):
+    dgraph = spgnn.distribute(wrap_cases.graph_of(kind), dtype="float64")
+    with pytest.raises(UsageError, match=r"called as module\(x, edge_index.*raised AssertionError.*give call="):
+        spgnn.wrap(make().double())(dgraph.A, dgraph.X)
 
 
 def test_at_least_40_convolutions_are_exact_and_each_one_of_pyg_has_a_case():

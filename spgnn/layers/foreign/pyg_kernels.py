@@ -17,7 +17,7 @@ from ...spmm.exchange.scaling import IN
 from ...spmm.operator.subgraph import SubgraphSpMM
 from ...spmm.operator.view import LayerView
 from ..layer import add_bias
-from .ends import Ends
+from .ends import Ends, plain
 from .on_ranks import OnRanks
 
 
@@ -25,6 +25,8 @@ def use_kernels(inner: nn.Module) -> None:
     """Let a convolution that spgnn has run on its kernels where its edge_index is the graph's; and a norm, over all rows."""
     if type(inner).__name__ in KERNELS and type(inner).__module__.startswith("torch_geometric."):
         inner.forward = MethodType(_forward, inner)
+    if any(cls.__name__ == "QuantileAggregation" for cls in type(inner).__mro__):
+        inner.forward = MethodType(_of_groups, inner)
     if type(inner).__name__ == "LayerNorm" and hasattr(inner, "mode"):
         inner.forward = MethodType(_of_all_entries, inner)
 
@@ -147,6 +149,19 @@ def _of_all_entries(self, x, batch=None, batch_size=None):
     x = x - total / count.detach()
     out = x / ((RankSum.apply(A, x.square().sum().view(1)) / count.detach()).sqrt() + self.eps)
     return out if self.weight is None else out * self.weight + self.bias
+
+
+def _of_groups(self, x, index=None, ptr=None, dim_size=None, dim=-2):
+    """Return PyG's quantiles of groups of rows; it reads the row before an empty first group, which is of a rank alone."""
+    if not isinstance(index, Ends) or dim % x.ndim:
+        return type(self).forward(self, x, index, ptr, dim_size, dim)
+    index, size = plain(index), dim_size or 0
+    has_rows = torch.bincount(index, minlength=size) > 0
+    out = x.new_full((size, *x.shape[1:-1], len(self.q) * x.shape[-1]), self.fill_value)
+    if not len(index):
+        return out + x.sum()  # of no rows: other ranks exchange gradients
+    some = type(self).forward(self, x, (has_rows.cumsum(0) - 1)[index], None, int(has_rows.sum()), dim)
+    return out.index_copy(0, has_rows.nonzero().view(-1), some)
 
 
 KERNELS = {"GCNConv": _gcn, "SAGEConv": _sage, "GINConv": _gin, "GATConv": _gat, "GATv2Conv": _gatv2}

@@ -107,12 +107,31 @@ def check(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if of_pairs
             else "over its nodes or edges" * (rows[0] == inner[0] or rows[1] == inner[1])
         )
+    if name == "layer_norm" and (rows := row_dim(args[0])) is not None and rows >= args[0].ndim - len(args[1]):
+        what = "along its nodes or edges"
+    if name.strip("_").removeprefix("r") in ARITHMETIC and any(_is_of_nodes(arg, args) for arg in args):
+        what = "with a weight for each node"
+    if name == "einsum":
+        terms, _, out = args[0].replace(" ", "").partition("->")
+        factors = zip(terms.split(","), args[1] if isinstance(args[1], (list, tuple)) else args[1:])
+        letters = {term[dim] for term, x in factors if (dim := row_dim(x)) is not None and "." not in term}
+        what = (
+            "of each row with each other" if len(letters) > 1 else "over its nodes or edges" * (not letters <= {*out})
+        )
     rows = row_dim(args[0]) if args else None
     is_along = rows is not None and rows > args[0].ndim - 2 if name in NEIGHBOURS else rows == int(args[-1] is True)
     if is_along and name in SEQUENCES | NEIGHBOURS:
         what = "along its nodes or edges"
     if what:
         _refuse_part(f"{name} {what}")
+
+
+def _is_of_nodes(weight: Any, args: tuple[Any, ...]) -> bool:
+    """Return whether a parameter has an entry for each row of another argument."""
+    if not isinstance(weight, torch.nn.Parameter):
+        return False
+    places = [x.ndim - dim for x in args if (dim := row_dim(x)) is not None]  # from the last dimension
+    return any(place <= weight.ndim and weight.shape[-place] > 1 for place in places)
 
 
 def check_is_no_number(name: str, out: Any) -> None:
@@ -179,6 +198,8 @@ def row_dim_of(
         found = None if dim in dims else dim if out.ndim == x.ndim else dim - sum(other < dim for other in dims)
     elif name in LEFT:
         is_view = name in ("view", "reshape", "flatten", "unflatten")
+        if is_view and dim == 0 and out.ndim == 1:
+            return 0
         found = dim if not is_view or math.prod(out.shape[1:]) == math.prod(x.shape[1:]) and dim == 0 else None
         if name in ("cat", "concat"):
             return found

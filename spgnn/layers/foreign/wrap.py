@@ -148,6 +148,22 @@ class Wrapped(Layer, Seeded):
     def initialise(self, generator: torch.Generator) -> None:
         """Do nothing: the module was drawn, or trained, before it was wrapped."""
 
+    def load_state_dict(self, state_dict, strict: bool = True, assign: bool = False):
+        """Load weights. Raises: UsageError naming one that PyG 1 had in another shape."""
+        try:
+            return super().load_state_dict(state_dict, strict, assign)
+        except RuntimeError:
+            new = {
+                f"{key.removesuffix('lin.weight')}weight": key
+                for key in self.state_dict()
+                if key.endswith("lin.weight")
+            }
+            for old in new.keys() & (state_dict.keys() - self.state_dict().keys()):
+                raise UsageError(
+                    f"{old} is of PyG 1, which has weights transposed: state[{new[old]!r}] = state.pop({old!r}).T"
+                ) from None
+            raise
+
     def extra_repr(self) -> str:
         return " ".join(repr(self.module).split())
 
@@ -206,7 +222,7 @@ class Wrapped(Layer, Seeded):
             return self.module(x, **given)
         except (AssertionError, AttributeError, TypeError) as error:
             raise UsageError(
-                f"{type(self.module).__name__}, called as module(x, {', '.join(given)}), raised {type(error).__name__} "
+                f"{type(self.module).__name__}, called as module({', '.join(['x', *given])}), raised {type(error).__name__} "
                 f"({error}); for other arguments give call=lambda module, graph, x: ..."
             ) from error
 

@@ -173,7 +173,9 @@ def test_a_stack_of_wrapped_modules_trains_alike_on_any_ranks(comm):
 
 
 def test_a_run_of_a_family_of_wrapped_modules_is_predicted_by_the_command_on_any_ranks(tmp_path, monkeypatch):
-    monkeypatch.setitem(FAMILIES, "normed", Family((), lambda *sizes_and_options: Stack(spgnn.wrap(Normed()))))
+    monkeypatch.setitem(
+        FAMILIES, "normed", Family((), lambda *sizes_and_options: Stack(spgnn.wrap(made(Normed).float())))
+    )
     source, folder, out = "sbm:n=60,classes=4,features=6", str(tmp_path / "run"), str(tmp_path / "p.npy")
     assert cli.main(["train", source, "--model", "normed", "--epochs", "3", "--out", folder]) == 0
     assert cli.main(["predict", folder, "--out", out]) == 0

@@ -81,9 +81,9 @@ def versions() -> dict[str, str]:
         if name in sys.modules:
             found[f"version.{name}"] = str(sys.modules[name].__version__)
     if "mpi4py.MPI" in sys.modules:
-        from .mpi.mpi_communicator import library
+        from .mpi import library
 
-        found["version.mpi"] = library()
+        found["version.mpi"] = library.name()
     return found
 
 

@@ -134,6 +134,9 @@ def _connect(job: JobMember, launcher: JobLauncher) -> GlooCommunicator | MpiCom
 
         return gloo.connect_world(job, launcher)
     try:
+        from .mpi import library
+
+        library.start(launcher)
         from .mpi import mpi_communicator as mpi
     except (ImportError, RuntimeError) as error:
         if launcher.size == 1:
@@ -147,7 +150,7 @@ def _connect(job: JobMember, launcher: JobLauncher) -> GlooCommunicator | MpiCom
     if size != launcher.size:
         raise LaunchError(
             f"{launcher.name} started {launcher.size} processes, but MPI makes jobs of {size} of them; "
-            f"the launcher does not belong to the MPI that mpi4py loads ({mpi.library()}): use the mpirun that "
+            f"the launcher does not belong to the MPI that mpi4py loads ({library.name()}): use the mpirun that "
             f"came with that MPI, or on Slurm srun --mpi=pmi2 or --mpi=pmix (srun --mpi=list names them)"
         )
     return mpi.connect_world(job)

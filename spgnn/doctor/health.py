@@ -103,13 +103,20 @@ def check_mpi(comm: Communicator) -> Check:
     if find_spec("mpi4py") is None:
         fix = "pip install 'spgnn[mpi]', or pip install mpi4py for a cluster's own MPI"
         return result("fail" if comm.size > 1 else "warn", "mpi4py is not installed: one rank only", fix)
-    if comm.size == 1:
+    try:
+        from ..dist.mpi import library
+
+        loaded = library.name()
+    except (ImportError, RuntimeError) as error:
+        fix = "load the site's MPI module, or pip install mpich; MPI4PY_LIBMPI=FILE chooses a library"
+        return result("fail", f"mpi4py cannot load MPI: {' '.join(str(error).split())}", fix)
+    if comm.size == 1 or launcher is None:
         whose = f"the wheel {wheels[0]}" if wheels else "the system's MPI"
-        return result("ok", f"mpi4py {metadata.version('mpi4py')} with {whose}")
+        return result("ok", f"mpi4py {metadata.version('mpi4py')} with {whose}: {loaded}")
     from ..dist.mpi import mpi_communicator as mpi
 
     level = mpi.thread_level()
-    found = f"{mpi.library()}, threads: {level}"
+    found = f"{loaded}, threads: {level}"
     if level != "multiple":
         fix = "use an MPI with MPI_THREAD_MULTIPLE: without it, exchanges do not overlap with products"
         return result("warn", found, fix)

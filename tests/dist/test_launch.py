@@ -3,13 +3,18 @@
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 from worlds import ROOT, launch
 
 from spgnn.dist.launch import find_launcher
+from spgnn.errors import LaunchError
 
 TORCH = {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+OPEN = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}
+HYDRA = {"PMI_RANK": "0", "PMI_SIZE": "2", "PMI_FD": "9"}
 
 
 @pytest.mark.parametrize("env, expected", [
@@ -53,6 +58,34 @@ assert before == after, [pair for pair in zip(before, after) if pair[0] != pair[
 with spgnn.world(): pass
 print(sys.excepthook is not sys.__excepthook__)
 """
+
+
+@pytest.mark.parametrize(
+    "env, library, fault",
+    [
+        (OPEN, "MPICH Version: 5.0.2", "loads MPICH Version: 5.0.2; start it with MPICH's mpirun"),
+        (HYDRA, "Open MPI v4.1.4", "loads Open MPI v4.1.4; start it with Open MPI's mpirun"),
+        (OPEN, "Open MPI v4.1.4", ""),
+        (HYDRA, "MPICH Version: 5.0.2", ""),
+        (HYDRA | {"SLURM_STEP_ID": "0"}, "Open MPI v4.1.4", ""),  # Slurm's PMI, which both speak
+    ],
+)
+def test_an_mpi_of_another_launcher_is_refused_before_it_starts(monkeypatch, env, library, fault):
+    mpi = pytest.importorskip("spgnn.dist.mpi.library")
+    MPI, started = pytest.importorskip("mpi4py"), []
+    fake = SimpleNamespace(Is_initialized=lambda: False, Init_thread=lambda: started.append(True))
+    monkeypatch.setitem(sys.modules, "mpi4py.MPI", fake)
+    monkeypatch.setattr(MPI, "MPI", fake, raising=False)
+    monkeypatch.setattr(mpi, "name", lambda: library)
+    with pytest.raises(LaunchError, match=fault) if fault else nullcontext():
+        mpi.start(find_launcher(env))
+    assert bool(started) == (not fault)
+
+
+def test_a_rank_of_srun_is_not_said_to_be_of_mpirun():
+    ranks = {"PMI_RANK": "1", "PMI_SIZE": "4", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "4"}
+    assert find_launcher(ranks).name == "srun"
+    assert find_launcher(ranks | {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}).name == "mpirun (PMI)"
 
 
 @pytest.mark.parametrize("env, has_hooks", [({}, False), ({"PMI_RANK": "0", "PMI_SIZE": "1"}, True)])

@@ -52,6 +52,19 @@ def test_two_mpi_wheels_in_one_environment_are_a_failure(monkeypatch, wheels, st
     assert found.state == state and said in found.fix
 
 
+def test_an_mpi_that_cannot_be_loaded_is_not_ok(monkeypatch):
+    library = pytest.importorskip("spgnn.dist.mpi.library")
+
+    def name():
+        raise RuntimeError("cannot load MPI library\nlibmpi.so: no such file")
+
+    monkeypatch.setattr(library, "name", name)
+    monkeypatch.setattr(health, "_is_installed", lambda name: name == "mpich")
+    found = check_mpi(SelfCommunicator())
+    assert found.state == "fail" and found.found.endswith("cannot load MPI library libmpi.so: no such file")
+    assert "MPI4PY_LIBMPI" in found.fix
+
+
 def test_a_missing_mpi4py_is_told_what_to_install(monkeypatch):
     monkeypatch.setattr(health, "_is_installed", lambda _: False)
     monkeypatch.setattr(health, "find_spec", lambda _: None)

@@ -93,6 +93,8 @@ def _read(
 ) -> JobLauncher | None:
     if not (_is_number(env, rank) and _is_number(env, size) and all(env.get(other) for other in others)):
         return None
+    if env.get("SLURM_PROCID") == env[rank] and env.get("SLURM_STEP_NUM_TASKS") == env[size] and by == "MPI":
+        name = "srun"
     is_hydra = rank == "PMI_RANK" and "SLURM_STEP_ID" not in env and _is_number(env, "PMI_FD")
     return JobLauncher(name, int(env[rank]), int(env[size]), int(env["PMI_FD"]) if is_hydra else -1, by)
 

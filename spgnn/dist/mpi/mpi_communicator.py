@@ -1,6 +1,6 @@
 """MpiCommunicator: mpi4py on buffers; headers travel on a second communicator next to the data.
 
-The only file that imports mpi4py. Every collective first starts an Ialltoall of headers (64 bytes per
+With library.py the only file that imports mpi4py. Every collective first starts an Ialltoall of headers (64 bytes per
 peer), so that ranks that differ raise instead of hanging or adding float32 bits to float64 values.
 Rows travel as contiguous byte types, so counts and displacements are rows, not bytes. What one rank
 sends another beyond `max_bytes` follows in pieces, point to point: some MPIs fail above 2^31.
@@ -43,11 +43,6 @@ _NOTHING_TO_SEND, _NOTHING_TO_RECEIVE = np.zeros(1, np.uint8), np.zeros(1, np.ui
 def world_size() -> int:
     """Return the number of ranks that MPI has started."""
     return MPI.COMM_WORLD.size
-
-
-def library() -> str:
-    """Return the name and version of the MPI library."""
-    return " ".join(MPI.Get_library_version().split()[:3])
 
 
 def is_cuda_aware() -> bool:

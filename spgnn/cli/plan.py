@@ -62,6 +62,8 @@ def plan(graph: str, config: PlanConfig, as_json: bool) -> None:
 
     machine, device_bytes = _machine(config), _device_bytes(config)
     planned = Planned(graph, config)
+    if not (config.machine or config.ranks_per_host):  # as train places them on this host
+        machine = machine.placed(max(machine.ranks_per_host, planned.most_ranks()))
     options = {"from_parts": bool(planned.config.partition), "device_bytes": device_bytes}
     ways = list(planned.ways(machine))
     lines = [planned.line(way, machine, **options) for way in ways]
@@ -72,9 +74,9 @@ def plan(graph: str, config: PlanConfig, as_json: bool) -> None:
             write_json(line.to_dict() | {"fastest": line is best})
     else:
         write(folded(planned.title(graph)))
-        write(
-            f"{machine.name}: {machine.ranks_per_host} rank(s) per host, {bytes_text(machine.memory_bytes)} of memory"
-        )
+        rates = "" if config.machine else "; seconds not calibrated: see `spgnn doctor --calibrate`"
+        memory = bytes_text(machine.memory_bytes)
+        write(folded(f"{machine.name}: {machine.ranks_per_host} rank(s) per host, {memory} of memory{rates}"))
         rows = [_row(line, line is best) for line in lines]
         units = {"bytes": "epoch", "between": "crossing", "memory": "rank", "host": "host"} | (
             {"device": "device"} if device_bytes else {}

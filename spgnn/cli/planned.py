@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     Way = tuple[Partition, str, int]  # parts, scheme and replication of a training
 
+LARGE = 5_000_000  # nonzeros from which on a cut takes many seconds
 Config = TypeVar("Config", MeasureConfig, PlanConfig)
 
 
@@ -80,6 +81,8 @@ class Planned(Generic[Config]):
             self._parts[key] = self.folder_part.dealt(k)
         elif key not in self._parts:
             hosts = getattr(config, "hosts", 0)
+            if self.graph.nnz > LARGE and k > 1:
+                say(f"cutting {self.graph.n_nodes:,} nodes into {k} parts: {method}")
             self._parts[key] = part_graph(
                 replace(self.graph, X=self._features), k, method, seed=config.seed,
                 scheme=scheme if by_scheme else None, hosts=equal_hosts(host_of(k, hosts), k) if hosts else 1,
@@ -144,6 +147,10 @@ class Planned(Generic[Config]):
             if k > most:
                 raise UsageError(f"-k {k}: {self.config.partition} has k = {most} parts; expected {most} or fewer")
         return ks
+
+    def most_ranks(self) -> int:
+        """Return the largest number of ranks that is predicted."""
+        return max(k * c for k, c in self._grids(integers("replication", self.config.replication)))
 
     def _grids(self, cs: tuple[int, ...]) -> list[tuple[int, int]]:
         """Return (k, c) for each P of --ranks and each c whose square divides P, with --partition those that its parts fit.

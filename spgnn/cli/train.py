@@ -83,9 +83,14 @@ def train(graph: str, config: TrainConfig, seeds: int, as_json: bool) -> int:
 def _train(graph: str, config: TrainConfig, as_json: bool, seeds: int, is_resumed: bool) -> int:
     """Train and return the exit code."""
     from ..dist import world
+    from ..dist.launch import share_of_threads
+    from ..doctor.health import crowded_host
     from ..experiment.folder import resolved_out
 
     with world() as comm, explaining(), resolved_out(graph, config, comm) as config, explaining(config.out):
+        crowded = crowded_host(comm, config.threads or share_of_threads(comm))
+        if crowded and comm.rank == 0:
+            say(crowded)
         if seeds == 1:
             _run(graph, config, comm, as_json)
         else:

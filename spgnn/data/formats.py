@@ -117,9 +117,8 @@ def read_graph(
             raise UsageError(f"--{key.replace('_', '-')} is no option of the format {name} of {path}; omit it")
     try:
         graph = known[name].read(path, progress, **{key: given[key] for key in given if key in known[name].takes})
-        if progress:  # not every reader counts
-            size = path.stat().st_size if path.is_file() else 1
-            progress(size, size)
+        if progress and path.is_file():  # not every reader counts
+            progress(path.stat().st_size, path.stat().st_size)
     except FileNotFoundError as error:
         raise InputError(f"{error.filename or path}: no such file; {name} needs it") from error
     except (MemoryError, *DAMAGE) as error:

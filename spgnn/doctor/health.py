@@ -71,23 +71,35 @@ def check_launcher(comm: Communicator) -> Check:
 def check_threads(comm: Communicator, threads: int) -> Check:
     """Compare the threads of a host's ranks with its cores, and return the worst host's result."""
     result = partial(Check, "threads")
-    ranks = comm.all_gather_json([socket.gethostname(), threads, core_ids()])
     worst = result("ok", f"{threads} thread(s) and {cores()} core(s) per rank")
-    for host in dict.fromkeys(r[0] for r in ranks):
-        here = [r for r in ranks if r[0] == host]
-        usable, wanted = len(set().union(*(r[2] for r in here))), sum(r[1] for r in here)
-        found = f"{host}: {len(here)} rank(s) with {here[0][1]} thread(s) each on {usable} core(s)"
-        if len(here) > usable:
-            fix = f"at most {usable} rank(s) on this host: more ranks wait for each other's cores"
-            return result("warn", found, fix)
-        if wanted > usable:
-            fix = f"--threads {max(1, usable // len(here))}, or omit --threads and unset OMP_NUM_THREADS"
+    for n, usable, wanted, found, fix in _hosts(comm, threads):
+        if fix:
             return result("warn", found, fix)
         if 2 * wanted <= usable:
-            worst = result("warn", found, f"--threads {usable // len(here)} uses the idle cores")
+            worst = result("warn", found, f"--threads {usable // n} uses the idle cores")
         elif worst.state == "ok":
             worst = result("ok", found)
     return worst
+
+
+def crowded_host(comm: Communicator, threads: int) -> str:
+    """Return the first host whose ranks have more threads than it has cores, with the fix; "" where none has. Collective."""
+    return next((f"{found}: {fix}" for *_, found, fix in _hosts(comm, threads) if fix), "")
+
+
+def _hosts(comm: Communicator, threads: int) -> list[tuple[int, int, int, str, str]]:
+    """Return (ranks, cores, threads, what was found, fix of too many threads or "") of each host. Collective."""
+    ranks, hosts = comm.all_gather_json([socket.gethostname(), threads, core_ids()]), []
+    for host in dict.fromkeys(r[0] for r in ranks):
+        here = [r for r in ranks if r[0] == host]
+        n, usable, wanted, fix = len(here), len(set().union(*(r[2] for r in here))), sum(r[1] for r in here), ""
+        if n > usable:
+            fix = f"at most {usable} rank(s) on this host: more ranks wait for each other's cores"
+        elif wanted > usable:
+            fix = f"--threads {max(1, usable // n)}, or omit --threads and unset OMP_NUM_THREADS"
+        found = f"{host}: {n} rank(s) with {here[0][1]} thread(s) each on {usable} core(s)"
+        hosts.append((n, usable, wanted, found, fix))
+    return hosts
 
 
 def check_mpi(comm: Communicator) -> Check:

@@ -79,6 +79,26 @@ def check_fits(graph: Graph, config: TrainConfig, operator: Norm, parts: int, M:
     )
 
 
+def check_rank_fits(trainer: Trainer, config: TrainConfig, M: int) -> None:
+    """Raise ResourceError where a rank, whose rows are set up, needs more than M bytes: of parts that were made before."""
+    rows = getattr(trainer.steps, "rows", None)
+    if rows is None:  # of parts that are trained alone
+        return
+    comm, own = trainer.comm, rows.operators[0].A_oo
+    host = {"n_nodes": trainer.dgraph.n_nodes, "process_bytes": load_machine(Distribution.machine).process_bytes}
+    try:
+        need = rank_memory(rows.own_run(), n_ranks=comm.size, is_symmetric=own.transposed() is own, **host)
+    except SpgnnError:  # of a model that looks at values
+        return
+    need = need if config.device == "cpu" else need.beside_device()
+    if need.training > M:
+        limit = f"--memory {config.memory}" if config.memory else "its share of this host"
+        raise ResourceError(
+            f"rank {comm.rank} needs {gigabytes(need.training)}, and has {gigabytes(M)} by {limit}; "
+            f"use more ranks on more hosts, or --dtype bfloat16\n  {need.arithmetic()}"
+        )
+
+
 class PredictedTraining:
     """The memory of a training on all nodes for any --hidden, on one rank and on equal shares of it."""
 

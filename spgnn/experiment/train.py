@@ -18,12 +18,13 @@ from ..layers.registry import LISTED, ModelSpec
 from ..partition.folder.pipeline.memory_budget import memory_bytes_of
 from ..training.consistency import check_trainable
 from ..training.notes import data_notes, end_note, host_notes
+from ..training.parts.average import memory_of_rank
 from ..training.steps import Step
 from ..training.steps.captured import CapturedStep
 from ..training.steps.full import FullStep
 from ..training.trainer import Trainer
 from .folder import RunFolder, hold_folder
-from .memory_check import explaining_memory
+from .memory_check import check_rank_fits, explaining_memory
 from .named import Names
 from .observe import observed, time_operations
 from .opening import Show, Source
@@ -64,6 +65,7 @@ def run(
             dgraph = way.open(opened, training.folder, training.stack)
             dgraph = dgraph if config.on == "nodes" else dgraph.on_edges()
             names = opened.names
+            is_parts = opened.folder is not None
             del opened  # and with it the owners of all nodes
             if stop is not None:
                 stop.ask(comm)
@@ -72,6 +74,8 @@ def run(
             spec = training.listed or ModelSpec.of(config, dgraph.n_features, dgraph.n_classes, dgraph.n_edge_features)
             trainer = Trainer(spec.build(), dgraph, way.config, way.step)
             _show(comm, show, host_notes(comm) + data_notes(dgraph, trainer.steps.scorer) + trainer.steps.notes())
+            if is_parts:
+                together(comm, check_rank_fits, trainer, way.config, memory_of_rank(comm, config.memory))
             trainer.release_input()
             if config.cuda_graph:
                 trainer.steps = cast(

@@ -110,3 +110,18 @@ def test_two_tier_has_a_line_where_several_hosts_have_several_ranks(capsys):
     for here, expected in (("1", 0), ("2", 1), ("4", 0)):
         lines = [json.loads(line) for line in run(capsys, *argv, here, "--json")[1].splitlines()]
         assert [line["replication"] for line in lines if line["scheme"] == "two-tier"] == [1] * expected
+
+
+def test_this_host_takes_all_ranks_as_train_does_and_its_seconds_are_not_calibrated(monkeypatch, capsys):
+    monkeypatch.setattr("spgnn.cost.machines.machine_file.cores", lambda: 2)
+    _, out, _ = run(capsys, "plan", GRAPH, "--widths", "16,8,4", "--method", "block", "--ranks", "3,2", "--json")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert {line["hosts"] for line in lines} == {1} and "two-tier" not in {line["scheme"] for line in lines}
+    _, out, _ = run(capsys, "plan", GRAPH, "--widths", "16,8,4", "--method", "block", "--ranks", "3")
+    assert out.splitlines()[1].startswith("this host: 3 rank(s) per host") and "seconds not calibrated" in out
+
+
+def test_a_cut_that_takes_long_is_announced(monkeypatch, capsys):
+    monkeypatch.setattr("spgnn.cli.planned.LARGE", 100)
+    _, _, err = run(capsys, *PLAN, "--ranks", "1,3", "--scheme", "cover")
+    assert err.count("cutting 400 nodes into") == 1 and "cutting 400 nodes into 3 parts: block" in err

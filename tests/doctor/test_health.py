@@ -16,7 +16,9 @@ from spgnn.doctor.health import (
     check_memory,
     check_mpi,
     check_threads,
+    crowded_host,
 )
+from spgnn.machine import core_ids
 
 
 def test_a_process_alone_is_fine_and_told_how_to_see_more(monkeypatch):
@@ -169,3 +171,10 @@ def test_ranks_with_other_devices_are_a_warning():
     found = run_threads(2, lambda comm: check_device(comm, OneOf(comm.rank)))
     assert [check.state for check in found] == ["warn", "warn"]
     assert "rank 0 has none; none for --device cuda: rank 1" in found[0].found
+
+
+@parallel([3])
+def test_ranks_with_more_threads_than_cores_are_one_line_with_the_fix(comm):
+    n = len(core_ids())
+    assert "rank(s) with" in crowded_host(comm, n) and ("--threads" if n >= 3 else "at most") in crowded_host(comm, n)
+    assert bool(crowded_host(comm, 1)) == (n < 3)

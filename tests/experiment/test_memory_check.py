@@ -16,6 +16,7 @@ from spgnn.experiment import run
 from spgnn.experiment.memory_check import PredictedTraining, check_fits, device_need, explaining_memory, refusal
 from spgnn.layers import GCN, Stack
 from spgnn.layers.registry import operator_of
+from spgnn.partition import part_graph, save_partition
 from spgnn.spmm.kernels.cuda.placement import number_on, place
 from spgnn.training import Trainer
 
@@ -155,3 +156,13 @@ def test_what_fits_is_trained_and_memory_is_a_limit_below_that_of_the_host():
     assert error.value.exit_code == 4
     with pytest.raises(ResourceError, match="no hidden fits"):
         run(SOURCE, TrainConfig(layers=1, epochs=1, memory="9MB"), comm)
+
+
+def test_a_rank_of_a_partition_folder_that_does_not_fit_memory_is_refused(tmp_path, capsys):
+    graph = load_graph("sbm:n=300,seed=1")
+    save_partition(part_graph(graph, 3, "block"), tmp_path / "parts", graph)
+    words = ["train", str(tmp_path / "parts"), "--epochs", "1", "--out", "none"]
+    assert cli.main([*words, "--memory", "200MB"]) == 4
+    err = capsys.readouterr().err
+    assert "rank 0 needs 0.2" in err and "has 0.2 GB by --memory 200MB" in err and "GB process = " in err
+    assert cli.main([*words, "--memory", "2GB"]) == 0

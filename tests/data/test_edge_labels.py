@@ -47,7 +47,7 @@ def test_columns_of_a_table_are_labels_and_split(folder, name):
     assert numbers.edge_classes == ("grade",) and numbers.nnz == 5
     with pytest.raises(UsageError, match="edge_labels 'fraud' is an attribute or the split too"):
         read(relabel=True, edge_features="amount,fraud", edge_labels="fraud")
-    with pytest.raises(FormatError, match="no column 'frod' .--edge-labels.*did you mean 'fraud'"):
+    with pytest.raises(FormatError, match="no column 'frod' .edge_labels.*did you mean 'fraud'"):
         read(relabel=True, edge_labels="frod")
 
 

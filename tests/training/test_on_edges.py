@@ -166,6 +166,32 @@ def test_a_run_scores_and_names_the_listed_edges(folder):
     assert len(spgnn.predict(folder / "r", embeddings=True).embeddings) == N
 
 
+@pytest.mark.parametrize("kind", ["graph", "parts", "python"])
+def test_a_later_graph_is_scored_by_the_names_of_classes_and_columns(folder, kind, capsys):
+    from spgnn.partition import part_graph, save_partition
+
+    named = {"meta": {"edge_features": ["amount", "hour"]}, "edge_classes": ("bad", "good"), "edge_split": SPLIT}
+    spgnn.save_graph(graph_of(**named), folder / "first")
+    summary = trained(folder, source="first")
+    turned = np.where(Y < 0, -1, np.array([2, 0])[Y])  # bad is 2, good is 0, and 1 is a class that the run has not
+    turned[np.flatnonzero(SPLIT == 2)[0]] = 1
+    later = {"meta": {"edge_features": ["hour", "amount"]}, "edge_classes": ("good", "odd", "bad"), "edge_split": SPLIT}
+    graph = graph_of(turned, "both", ATTR[:, ::-1], **later)
+    spgnn.save_graph(graph, folder / "later")
+    save_partition(part_graph(graph, 2, "block"), folder / "parts", graph)
+    if kind == "python":
+        found = spgnn.predict(folder / "r", graph).classes
+    else:
+        source = {"graph": "later", "parts": "parts"}[kind]
+        assert cli.main(["predict", str(folder / "r"), "--graph", str(folder / source), "--out", str(folder / "p.csv"), "--json"]) == 0  # fmt: skip
+        said = capsys.readouterr()
+        found = np.array([["bad", "good"].index(line["class"]) for line in table(folder / "p.csv")])
+        is_test = (SPLIT == 2) & (turned >= 0)
+        assert json.loads(said.out)["test"] == pytest.approx(((found == Y) & (turned != 1))[is_test].mean())
+        assert "edges of graph of classes that the run has not count as wrong: 1, class 'odd' first" in " ".join(said.err.split())  # fmt: skip
+    assert found.tolist() == np.load(folder / "r" / "predictions.npy").tolist() and summary["on"] == "edges"
+
+
 def test_numbers_of_edges_are_in_their_units(folder):
     summary = trained(folder, source="numbers", epochs=30, lr=0.05, metric="mae")
     lines = table(folder / "r" / "predictions.csv")

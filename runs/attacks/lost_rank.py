@@ -1,4 +1,7 @@
-"""A rank that ends or stops, in every phase, under each launcher: all are gone in 10 seconds, and rank and phase are named."""
+"""A rank that ends or stops, in every phase, under each launcher: all are gone in 10 seconds, rank and phase are named.
+
+A signal to a rank or to the launcher stops all with its exit code, and --resume trains to the same losses.
+"""
 
 import ctypes
 import json
@@ -19,6 +22,11 @@ QUICK, FULL = 3, 300  # ranks that end
 SECONDS = 10
 WATCHDOG_S = 4  # that a stopped rank may be missed later
 CODES = {"kill": (), "segv": (), "leave": (), "raise": (1,), "memory": (4,), "exit": (3,), "stop": (70,)}  # (): not 0
+NUMBERS = {"SIGTERM": 75, "SIGUSR1": 75, "SIGINT": 130}  # exit codes of a training that a signal stops
+OF_LAUNCHER = {  # of what is signalled itself
+    "torchrun": {"SIGTERM": 1, "SIGUSR1": -signal.SIGUSR1, "SIGINT": 1},
+    "Open MPI": {"SIGTERM": 1, "SIGUSR1": 75, "SIGINT": 1},
+}
 JOBS = {
     "full": [],
     "sampled": "--sampler walk --budget 40".split(),
@@ -31,7 +39,7 @@ def attack(seed: int, amount: int):
     """End a random rank of 3 or 4 in a random phase, amount times; return how often, and what hung or named another."""
     from spgnn.atomic import TemporaryFolder
 
-    dice, failures, longest, phases = random.Random(seed), [], 0.0, {}
+    dice, failures, longest, phases, losses = random.Random(seed), [], 0.0, {}, {}
     with folder() as home:
         by = launchers(home)
         counts = {f"under {name}": 0 if by[name] else "none (not installed)" for name in by}
@@ -45,6 +53,7 @@ def attack(seed: int, amount: int):
                 if ended.code:
                     failures.append(f"{job} on {ranks} ranks of {name}, none of which ends: {ended.err[-800:]}")
                     continue
+                losses[kind] = losses_of(home / "out")
                 shutil.rmtree(home / "out")
                 files = [home / f"phases-{rank}" for rank in range(ranks)]
                 phases[kind] = [list(dict.fromkeys(file.read_text().splitlines())) for file in files]
@@ -64,9 +73,39 @@ def attack(seed: int, amount: int):
             about = f"{job} on {ranks} ranks of {name}, rank {rank} ends by {how} in {phase!r}"
             late = [f"all are gone after {gone_s:.1f} s"] if gone_s > limit_s else []
             failures += [f"{about}: {said}" for said in late + wrong(ended, rank, phase, how, name)]
+        for number in range(-(-amount // 3)):
+            kind = dice.choice(list(losses))
+            number, to = list(NUMBERS)[number % len(NUMBERS)], dice.choice(("rank", "launcher"))
+            failures += signalled(home, by[kind[2]], kind, number, to, losses[kind], dice)
+            counts["signals"] = counts.get("signals", 0) + 1
     TemporaryFolder("spgnn-graph-").remove()  # removes the graphs that killed ranks left, as the next job does
     seen = {phase for kind in phases.values() for own in kind for phase in own}
     return counts | {"phases": len(seen), "s at most": round(longest, 1)}, failures
+
+
+def signalled(home: Path, by: list[str], kind: tuple, name: str, to: str, losses: list, dice) -> list[str]:
+    """Send a signal in an epoch, let the run go on, and return what is wrong."""
+    job, ranks, launcher = kind
+    words = ["train", GRAPH, *FAST, "--epochs", len(losses), *JOBS[job], "--resume", "auto", "--out", home / "out"]
+    at = {"rank": dice.randrange(ranks), "phase": "epoch 2", "how": name, "mark": str(home / "mark")}
+    ended = run(by, ranks, words, arm, **at, attacker=os.getpid() if to == "launcher" else 0)
+    expected = 1 if launcher == "torchrun" else NUMBERS[name]
+    expected = OF_LAUNCHER.get(launcher, NUMBERS)[name] if to == "launcher" else expected
+    about = f"{job} on {ranks} ranks of {launcher}, {name} to {to}"
+    found = [f"processes left: {ended.left}"] if ended.left else []
+    if ended.is_late or ended.code != expected:
+        found.append(f"exit code {ended.code}, expected {expected}: {ended.err[-400:]}")
+    if "spgnn: error" in ended.err:
+        found.append(f"an error: {ended.err[-400:]}")
+    again = run(by, ranks, words, listen, to=str(home))
+    if again.code or losses_of(home / "out") != losses:
+        found.append(f"does not go on to the same losses: exit code {again.code}: {again.err[-400:]}")
+    shutil.rmtree(home / "out", ignore_errors=True), (home / "mark").unlink(missing_ok=True)
+    return [f"{about}: {said}" for said in found]
+
+
+def losses_of(out: Path) -> list[float]:
+    return [json.loads(line)["loss"] for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 
 def is_watched(phase: str) -> bool:
@@ -139,14 +178,19 @@ def listen(to: str) -> None:
     on_phase(act)
 
 
-def arm(rank: int, phase: str, how: str, mark: str) -> None:
-    """End or stop this process when it is the rank and comes to the phase; a file marks the moment."""
+def arm(rank: int, phase: str, how: str, mark: str, attacker: int = 0) -> None:
+    """End, stop or signal this process when it is the rank and comes to the phase; a file marks the moment.
+
+    Args: attacker  process that has started the launcher, which gets the signal then; 0: the rank does.
+    """
 
     def act(own, at):
         if (own, at) != (rank, phase) or os.path.exists(mark):
             return
         Path(mark).touch()
-        if how in ("kill", "stop"):
+        if how in NUMBERS:
+            os.kill(below(attacker) if attacker else os.getpid(), getattr(signal, how))
+        elif how in ("kill", "stop"):
             os.kill(os.getpid(), signal.SIGKILL if how == "kill" else signal.SIGSTOP)
         elif how == "segv":
             ctypes.string_at(0)
@@ -156,6 +200,15 @@ def arm(rank: int, phase: str, how: str, mark: str) -> None:
             raise {"raise": ZeroDivisionError("boom"), "memory": MemoryError(), "exit": SystemExit(3)}[how]
 
     on_phase(act)
+
+
+def below(attacker: int) -> int:
+    """Return the ancestor of this process that the attacker has started."""
+    parent = lambda pid: int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    pid = os.getpid()
+    while (up := parent(pid)) != attacker:
+        pid = up
+    return pid
 
 
 def plant() -> None:

@@ -14,7 +14,7 @@ from importlib import import_module
 import click
 
 from .. import __version__
-from ..errors import ResourceError, SpgnnError, UsageError, is_out_of_memory
+from ..errors import ResourceError, SpgnnError, UsageError, is_out_of_memory, message_lines
 from .console import page_width
 from .failure import explaining
 
@@ -89,7 +89,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run_command(command: click.Command, name: str, argv: Sequence[str] | None = None) -> int:
     """Run a command as main does; scripts in runs/ have commands too."""
     _stand_in_for_closed()
-    warnings.formatwarning = lambda message, category, filename, lineno, line=None: f"spgnn: {message}\n"
+    warnings.formatwarning = lambda message, category, filename, lineno, line=None: message_lines(
+        str(message), sys.stderr
+    )
     SpgnnError.is_of_main, was = True, SpgnnError.is_of_main
     try:
         with explaining():

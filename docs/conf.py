@@ -40,10 +40,11 @@ maximum_signature_line_length = 80
 
 def navigation() -> str:
     """Return the tables of contents: a caption per heading of the map, the pages in the order of its links to no heading."""
-    trees = [TREE.format(caption="Start", pages="/" + MAP)]
+    trees, seen = [TREE.format(caption="Start", pages="/" + MAP)], set()
     for section in re.split(r"^## ", (DOCS / "README.md").read_text(encoding="utf-8"), flags=re.M)[1:]:
         caption, _, body = section.partition("\n")
-        pages = dict.fromkeys(re.findall(r"\]\(([\w./-]+)\.md\)", body))
+        pages = [page for page in dict.fromkeys(re.findall(r"\]\(([\w./-]+)\.md\)", body)) if page not in seen]
+        seen |= {*pages}
         if pages:
             trees.append(TREE.format(caption=caption, pages="\n".join(f"/docs/{page}" for page in pages)))
     return "\n".join(trees)

@@ -85,12 +85,12 @@ class Sections(click.Command):
         self.params.append(click.Option(flags, callback=_show_help, expose_value=False, is_eager=True, **settings))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the command line; an option that is given twice is refused, where click would take the last one."""
+        """Parse the command line; of an option that is given twice click takes the last one, but not of columns."""
         if not ctx.resilient_parsing:
             _, _, given = self.make_parser(ctx).parse_args(list(args))
             for param in dict.fromkeys(given):
-                if given.count(param) > 1 and isinstance(param, click.Option) and not _is_switch(param):
-                    flags, way = max(param.opts, key=len), TWICE.get(str(param.name), "give it once")
+                if given.count(param) > 1 and param.name in TWICE:
+                    flags, way = max(param.opts, key=len), TWICE[param.name]
                     raise UsageError(f"{flags} is given {given.count(param)} times; {way}")
         return super().parse_args(ctx, args)
 
@@ -290,11 +290,6 @@ def _option(f: Field, hint: Any) -> Callable:
     if kind is str:
         more["shell_complete"] = complete
     return click.option(*flags, f.name, type=kind, metavar=metavar, default=f.default, help=f.metadata["help"], **more)
-
-
-def _is_switch(option: click.Option) -> bool:
-    """Whether an option is on where it is given, however often: --json."""
-    return option.is_flag and not option.secondary_opts
 
 
 def _help_row(option: click.Option) -> tuple[str, str]:

@@ -88,7 +88,7 @@ class OnConfig:
     """What a model predicts."""
 
     heading = "Graph"
-    on: names.On = option("nodes", "labels of which are predicted: nodes, edges")
+    on: names.On = option("nodes", "labels of which are predicted")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,12 +33,12 @@ def loaded_line(graph, edges: str = "") -> str:
     if twice := graph.meta.get("duplicates", 0):
         said.append(f"{twice:,} duplicates {'merged' if np.all(graph.A.data == 1) else 'merged by weight'}")
     said.append(
-        f"{graph.n_features:,} {'sparse ' if sp.issparse(graph.X) else ''}features"
+        f"{graph.n_features:,} {'sparse ' * sp.issparse(graph.X)}feature{'s' * (graph.n_features != 1)}"
         if graph.n_features
         else "no features"
     )
     if graph.n_edge_features:
-        said.append(f"{graph.n_edge_features} attributes of edges")
+        said.append(f"{graph.n_edge_features} attribute{'s' * (graph.n_edge_features != 1)} of edges")
     labels = ((graph.y, "", graph.classes), (graph.edge_y, " of edges", graph.edge_classes))
     said += [_labels(*of) for of in labels if of[0] is not None] or ["no labels"]
     splits = 0 if graph.split is None else 1 if graph.split.ndim == 1 else graph.split.shape[1]

@@ -30,7 +30,7 @@ def count_classes(y: np.ndarray | None) -> int:
         return 0
     if y.ndim == 2:
         return y.shape[1]
-    return 1 if task_of(y) == "numbers" else int(y.max(initial=-1)) + 1
+    return 1 if task_of(y) == "numbers" else (int(y.max()) + 1 if len(y) else 0)
 
 
 def labelled(y: np.ndarray) -> np.ndarray:

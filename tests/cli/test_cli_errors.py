@@ -209,10 +209,6 @@ def test_an_error_comes_first_and_then_how_its_run_is_continued(error, is_contin
     ("train wordnet --features A.csv --features B.csv", "--features is given 2 times; FILE:COLUMN,COLUMN .* A.merge"),
     ("convert e.csv g --labels a --split s --labels b", "--labels is given 2 times; FILE:COLUMN,COLUMN takes columns"),
     ("convert e.csv g --one-hot a --one-hot b", "--one-hot is given 2 times; separate columns by commas: A,B"),
-    ("train wordnet --hidden 4 --hidden=4", "--hidden is given 2 times; give it once"),
-    ("partition wordnet -k 2 --ranks 3 -k 4", "--ranks is given 3 times"),
-    ("train wordnet --bias --no-bias", "--bias is given 2 times"),
-    ("predict run --graph a --graph b", "--graph is given 2 times"),
 ])  # fmt: skip
 def test_an_option_that_is_given_twice_is_refused_and_a_switch_is_not(capsys, words, message):
     code, _, err = run(capsys, *words.split())

@@ -69,7 +69,7 @@ def test_the_first_line_has_the_threads_of_a_rank_and_the_load_of_its_host(train
     monkeypatch.setattr("spgnn.cli.train.host_load", lambda: (1.26, 8))
     for option, threads in (("--epochs=1", "3 threads"), ("--threads=1", "1 thread")):
         assert cli.main(["train", "wordnet", option]) == 0
-        assert f"1 rank of {threads}, load 1.3 of 8 cores" in " ".join(capsys.readouterr().err.splitlines()[0].split())
+        assert f"1 rank of {threads}, load 1.3 of 8 cores" in " ".join(capsys.readouterr().err.split())
 
 
 def test_train_shows_epochs_on_stderr_and_the_result_on_stdout(training, capsys):

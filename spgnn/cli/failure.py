@@ -6,6 +6,7 @@ import errno
 import re
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 
 import click
@@ -101,9 +102,14 @@ def _of_value(message: str, kind: click.ParamType) -> str:
 def _usage(error: click.UsageError) -> str:
     message = error.format_message().rstrip(".")
     if isinstance(error, click.NoSuchOption) and error.ctx:
+        from ..config.groups import TableConfig  # slow to import
+
         params = error.ctx.command.get_params(error.ctx)
         known = [flag for param in params for flag in param.opts]
-        message = f"no such option {error.option_name}{nearest(error.option_name, known)}"
+        of_tables = {f"--{field.name.replace('_', '-')}" for field in fields(TableConfig)}
+        is_elsewhere = error.option_name in of_tables and error.ctx.info_name != "convert"
+        hint = "; it is an option of `spgnn convert`" if is_elsewhere else nearest(error.option_name, known)
+        message = f"no such option {error.option_name}{hint}"
     elif isinstance(error, click.BadParameter) and error.param is not None:
         message = _of_value(message, error.param.type)
     elif (

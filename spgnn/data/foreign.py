@@ -8,6 +8,7 @@ from pathlib import Path
 from .readers.text import peek, without_packing
 
 NODE_LINK = 'networkx.node_link_graph(json.load(open(FILE)), edges="links")'
+TRIPLES = 'pandas.read_csv(FILE, sep=" ", header=None, names=["source", "relation", "target", "end"], index_col=False)'
 # (name, endings, pattern of the first bytes, expression of FILE, what else to know); tables are edges of from_pandas.
 FILES = (
     ("GML", ".gml", rb"\s*(creator[^\n]*\s*)?graph\s*\[", "networkx.read_gml(FILE)", ""),
@@ -25,6 +26,7 @@ FILES = (
     ("JSON lines", ".jsonl .ndjson", rb"(?!)", "pandas.read_json(FILE, lines=True)", ""),
     ("NumPy array", ".npy", rb"\x93NUMPY", "numpy.load(FILE)", ""),
     ("NumPy archive", ".npz", rb"(?!)", 'numpy.load(FILE)["A"]', ", A the name of its edges"),
+    ("N-Triples", ".nt .nq", rb"<[^>\n]+>\s+<[^>\n]+>\s", TRIPLES, ""),
     ("adjacency list", ".adjlist", rb"(?!)", "networkx.read_adjlist(FILE)", ""),
     ("zip archive", ".zip", rb"(?!)", "pandas.read_csv(FILE)", ""),
     ("HDF5 file", ".h5 .hdf5", rb"\x89HDF", "pandas.read_hdf(FILE)", ""),

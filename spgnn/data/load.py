@@ -15,18 +15,21 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..config import TableConfig, build
-from ..errors import FormatError, GraphError, InputError, UsageError, check_keywords
+from ..errors import FormatError, GraphError, InputError, SpgnnError, UsageError, check_keywords
 from ..graph import Graph, graph_from_coo, lacks_node_0
+from ..graph.loaded import read_notes
+from ..terminal import say
 from .arrays import as_array, from_object
 from .formats import ATTRIBUTES, DEFAULTS, Progress, detect_format, known_formats, read_graph
 from .gallery import GALLERY, generate
 from .readers import graphsaint
 from .readers.frames import is_table, read_frame
-from .readers.make_graph import as_float, named_labels, split_of, split_of_array
+from .readers.make_graph import as_float, named_labels, no_label_notes, split_of, split_of_array
 from .readers.npz import NPY, is_zip, open_npz, read_npy
 from .readers.npz_graphs import read_csr_features
 from .readers.text import peek, read_json
-from .tables import APART, ROLES, NodeTable, combined, id_column, known_columns, split_of_words
+from .table_columns import APART, ROLES, id_column, known_columns, split_of_words
+from .tables import NodeTable, combined, with_notes
 from .wordnet import load_wordnet
 
 if TYPE_CHECKING:
@@ -94,6 +97,8 @@ def load_graph(
     for what, value in given.items():  # their rows are those of all nodes
         if value is not None and what not in tables:
             graph = replace(graph, **_part(what, value, graph))
+    for note in () if SpgnnError.is_of_main else read_notes(graph):  # a command shows all notes
+        say(note)
     return combined(graph, wanted)
 
 
@@ -115,27 +120,26 @@ def _with_table(graph: Graph, what: str, path: Path, given: list[str], wanted: T
     names_of_labels = lambda names: (
         given or known_columns("labels", names, id_column(names, wanted)) if what == "labels" else []
     )
-    frame = read_frame(path, (*APART, wanted.id, *given), lambda names: id_column(names, wanted), names_of_labels)
+    frame, notes = read_frame(
+        path, (*APART, wanted.id, *given), lambda names: id_column(names, wanted), names_of_labels
+    )
     if what != "features" and frame.num_columns == 1:
         frame = _with_ids(frame, graph, path)
     nodes = NodeTable(frame, str(path), wanted)
+    nodes.notes = notes + nodes.notes
     if what != "features":
         return nodes.join(graph, what, nodes.columns(what, given))
     others = [other for other in ("labels", "split") if tables.get(other, ("",))[0] == path]
     known = [name for other in others for name in nodes.columns(other, tables[other][1])]
     columns = nodes.feature_columns(given or None, known)
     if not columns:
-        text = next(({name: nodes.no_number(name)[0]} for name in nodes.names if name not in (*known, nodes.id)), {})
-        such = "".join(f"; {name!r} is text, such as {value!r}" for name, value in text.items())
+        unread = "; ".join(nodes.unread(*known))
         raise FormatError(
-            f"{path}: no column of numbers beside ids ({nodes.id!r}), labels and split{such}: name text with --one-hot, "
-            "or the ids with --id"
+            f"{path}: no column of numbers beside ids ({nodes.id!r}), labels and split{unread and f': {unread}'[:200]}; name text "
+            "with --one-hot, or the ids with --id"
         )
-    left = [name for name in nodes.names if name not in (*columns, *known, nodes.id)]
-    left = [
-        f"{name} ({value!r} is no number)" if most else name for name in left for value, most in [nodes.no_number(name)]
-    ]
     graph = nodes.join(graph, what, columns)
+    left = nodes.unread(*columns, *known)
     return replace(graph, meta=graph.meta | {"unread": graph.meta.get("unread", []) + left}) if left else graph
 
 
@@ -168,7 +172,7 @@ def _part(what: str, value: object, graph: Graph) -> dict[str, Any]:
         names = names if len(names) and all(isinstance(name, str) for name in names) else None
         fields: dict[str, Any] = {"X": rows if sp.issparse(rows) else as_float(rows), "feature_names": names}
     elif what == "labels":
-        fields = named_labels(where, rows)
+        fields = named_labels(where, rows) | {"meta": with_notes(graph.meta, no_label_notes(where, rows))}
         if graph.classes is not None and "classes" not in fields:
             fields["classes"] = None
     else:

@@ -1,4 +1,4 @@
-"""Columns of tables, of pyarrow, which those of pandas and polars become: ids by their value, numbers and text.
+"""Columns of tables, of pyarrow, which those of pandas and polars become: ids by their value, numbers, text, labels and splits.
 
 Shapes: m rows, k ids.
 """
@@ -6,20 +6,44 @@ Shapes: m rows, k ids.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..config import TableConfig
 from ..errors import FormatError, InputError
+from ..graph import NO_SPLIT, TEST, TRAIN, VAL
 from .readers.frames import arrow, check_names
-from .readers.heads import IDS
-from .readers.make_graph import is_none
+from .readers.heads import IDS, is_number_text
+from .readers.lines import number_wanted
+from .readers.make_graph import is_none, named_labels, roles_of, split_of_array
 
 if TYPE_CHECKING:
     from pyarrow import Array, ChunkedArray, Table
 
 Coded = tuple[np.ndarray, np.ndarray]  # (codes (m,), ids (k,) int64 or str objects)
+SAMPLED = 10_000  # rows in which values that are no numbers are looked for first
+MASKS = ("train_mask", "val_mask", "test_mask")
+ID_NAMES = ("id", "node", "node_id", "nodeid", "name")
+KNOWN = {"labels": ("label", "labels", "class", "classes", "y", "target"), "split": ("split", "role", "fold", *MASKS)}
+APART = (*ID_NAMES, *KNOWN["labels"], *KNOWN["split"])  # columns that are features only where they are named
+ROLES = {"train": TRAIN, "training": TRAIN, "val": VAL, "valid": VAL, "validation": VAL, "dev": VAL, "test": TEST}
+ROLES |= dict.fromkeys(("", "none", "unlabelled", "unlabeled"), NO_SPLIT)
 ROUNDED = re.compile(r"[0-9](\.[0-9]+)?e\+[0-9]+", re.IGNORECASE)  # as pandas writes floats
+
+
+def known_columns(what: str, names: Sequence[str], id: str) -> list[str]:
+    """Return the columns of labels or of the split that have a known name, or the only one beside the ids; else none."""
+    others = [name for name in names if name != id] if len(names) > 1 else list(names)
+    known = [name for name in others if name.lower() in KNOWN[what]]
+    known = known if [name.lower() for name in known] == list(MASKS) else known[:1]
+    return known or (others if len(others) == 1 else [])
+
+
+def id_column(names: Sequence[str], wanted: TableConfig) -> str:
+    """Return the column of ids of a table of nodes: --id, else one of a known name, else the first."""
+    return wanted.id or next((name for name in names if name.lower() in ID_NAMES), names[0])
 
 
 def as_table(frame, where: str, of_index: tuple[str, ...]) -> Table:
@@ -35,7 +59,7 @@ def as_table(frame, where: str, of_index: tuple[str, ...]) -> Table:
     if not isinstance(frame, pyarrow.Table):
         raise InputError(f"{where}: got a {type(frame).__name__}; expected a table of pandas, polars or pyarrow")
     check_names(where, frame.column_names)
-    return frame
+    return pyarrow.table({name: _plain(frame.column(name)) for name in frame.column_names})
 
 
 def _column(series) -> Array:
@@ -48,6 +72,17 @@ def _column(series) -> Array:
         return pyarrow.array(series, from_pandas=True)
     except (pyarrow.ArrowException, OverflowError, TypeError, ValueError):
         return pyarrow.array([None if is_none(value) else str(value) for value in series], "string")
+
+
+def _plain(column: ChunkedArray) -> ChunkedArray:
+    """Return a column of views of text as text, and one of an extension, such as UUIDs, as the text of its values."""
+    import pyarrow
+
+    if column.type in (pyarrow.string_view(), pyarrow.binary_view()):
+        return column.cast("string" if column.type == pyarrow.string_view() else "binary")
+    if not isinstance(column.type, pyarrow.BaseExtensionType) or column.type.storage_type.num_fields:
+        return column
+    return pyarrow.chunked_array([[None if value is None else str(value) for value in column.to_pylist()]], "string")
 
 
 def has_numbers(column: ChunkedArray) -> bool:
@@ -63,11 +98,45 @@ def numbers_of(column: ChunkedArray, where: str) -> np.ndarray:
     from pyarrow import types
 
     if not has_numbers(column):
-        raise FormatError(f"{where} holds {column.type}, such as {column[0].as_py()!r}; expected numbers")
+        raise FormatError(f"{where}{odd_value(column).said or f' holds {column.type}; expected numbers'}")
     if column.null_count or types.is_boolean(column.type) or types.is_decimal(column.type):
         column = column.cast("double", safe=False)
     values = column.to_numpy()
     return values.astype(np.float32) if values.dtype == np.float16 else values
+
+
+class OddValue(NamedTuple):
+    """The first value of a column of text that is no number, its row from 1 (0: there is none), and what to say of it.
+
+    Args: is_alone  most others are numbers, or it is one in other letters.
+          said      of a column of numbers: ": row 2 is 'x3'; expected a number".
+    """
+
+    text: str
+    row: int
+    is_alone: bool
+    said: str
+
+
+def odd_value(column: ChunkedArray) -> OddValue:
+    """Return what makes a column no numbers."""
+    from pyarrow import types
+
+    kind = column.type.value_type if hasattr(column.type, "index_type") else column.type
+    if kind.num_fields and not hasattr(column.type, "index_type"):
+        return OddValue("", 0, True, " holds lists; give each entry a column of its own")
+    if column.null_count == len(column):
+        return OddValue("", 0, True, " has no value")
+    if has_numbers(column) or not any(is_kind(kind) for is_kind in (types.is_string, types.is_large_string)):
+        return OddValue("", 0, False, "")
+    for texts in (texts_of(column[:SAMPLED]), texts_of(column) if len(column) > SAMPLED else ()):
+        odd = [row for row, text in enumerate(texts) if text and not is_number_text(text.strip())]
+        if odd:
+            first, filled = texts[odd[0]], sum(map(bool, texts))
+            wanted = number_wanted(first, is_weight=False)
+            is_alone = 2 * len(odd) < filled or wanted != number_wanted("", is_weight=False)
+            return OddValue(first, odd[0] + 1, is_alone, f": row {odd[0] + 1} is {first!r}; {wanted}")
+    return OddValue("", 0, True, " holds numbers as text; make them numbers: pandas.to_numeric(column)")
 
 
 def texts_of(column: ChunkedArray) -> np.ndarray:
@@ -83,6 +152,7 @@ def coded(column: ChunkedArray, where: str) -> Coded:
     12, 12.0 and the text 12 are one id, and bytes are the text that they hold in UTF-8.
     Raises: FormatError where an id is missing, and for floats beyond the integers that their type holds.
     """
+    column = _plain(column)
     if column.type.num_fields:  # a list, or a struct
         raise FormatError(f"{where}: ids are {column.type}; expected one number or text in a row")
     words = column if hasattr(column.type, "index_type") else column.dictionary_encode()
@@ -131,3 +201,38 @@ def places_of(ids: np.ndarray, values: np.ndarray) -> np.ndarray:
     order = np.argsort(ids, kind="stable")
     at = np.minimum(np.searchsorted(ids[order], values), len(ids) - 1)
     return np.where(ids[order[at]] == values, order[at], -1) if len(ids) else np.full(len(values), -1)
+
+
+def labels_of(where: str, column: ChunkedArray) -> dict[str, Any]:
+    """Return y and classes of a column of labels: text and booleans have names, and a missing one is -1."""
+    if not has_numbers(column) or str(column.type) == "bool":
+        return named_labels(where, texts_of(column))
+    return named_labels(where, numbers_of(column, where))
+
+
+def split_of_columns(where: str, columns: dict) -> np.ndarray:
+    """Return the split of a column of roles, or of three of masks, in the order train, val, test."""
+    where = f"{where}: column {', '.join(map(repr, columns))}"
+    is_mask = [str(column.type) == "bool" or name.lower() in MASKS for name, column in columns.items()]
+    if not any(is_mask) and len(columns) == 1:
+        return _roles(where, *columns.values())
+    masks_N3 = np.stack([np.nan_to_num(numbers_of(c, where)) for c in columns.values()], axis=1)
+    if len(columns) != 3 or not np.isin(masks_N3, (0, 1)).all():
+        raise FormatError(f"{where}: expected train, val and test in one column, or masks of the three in three")
+    return split_of_array(where, masks_N3.astype(bool))
+
+
+def _roles(where: str, column: ChunkedArray) -> np.ndarray:
+    if has_numbers(column):
+        values = numbers_of(column, where)
+        return roles_of(where, np.where(np.isnan(values), NO_SPLIT, values).astype(np.int64))
+    return split_of_words(where, texts_of(column))
+
+
+def split_of_words(where: str, texts: np.ndarray) -> np.ndarray:
+    """Return the split of train, val, test and their other names, in any letters, (N,) int8."""
+    words = ["" if text is None else str(text).strip().lower() for text in texts.ravel()]
+    unknown = next((word for word in words if word not in ROLES), None)
+    if unknown is not None:
+        raise FormatError(f"{where}: {unknown!r} is no part of a split; expected train, val or test, or nothing")
+    return np.array([ROLES[word] for word in words], np.int8).reshape(texts.shape)

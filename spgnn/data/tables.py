@@ -16,24 +16,34 @@ import scipy.sparse as sp
 
 from ..config import TableConfig, build
 from ..errors import FormatError, GraphError, UsageError, nearest
-from ..graph import NO_SPLIT, TEST, TRAIN, VAL, Graph, graph_from_coo
+from ..graph import NO_SPLIT, Graph, graph_from_coo
+from ..graph.loaded import degrees, read_notes
 from ..graph.structure import as_weights, with_reverse
+from ..terminal import say
 from .readers.edge_features import Places, attributes_of_columns, places_of_columns, rows_of_files
-from .readers.heads import IDS, SOURCE_NAMES, TARGET_NAMES, edge_columns, is_number_text
-from .readers.make_graph import check_node_count, named_labels, roles_of, split_of_array
-from .table_columns import Coded, as_table, coded, has_numbers, numbers_of, places_of, texts_of
+from .readers.heads import IDS, SOURCE_NAMES, TARGET_NAMES, edge_columns, kinds_of
+from .readers.make_graph import check_node_count, no_label_notes
+from .table_columns import (
+    APART,
+    ID_NAMES,
+    Coded,
+    as_table,
+    coded,
+    has_numbers,
+    id_column,
+    known_columns,
+    labels_of,
+    numbers_of,
+    odd_value,
+    places_of,
+    split_of_columns,
+    texts_of,
+)
 
 if TYPE_CHECKING:
     from pyarrow import ChunkedArray, Table
 
-ID_NAMES = ("id", "node", "node_id", "nodeid", "name")
-MASKS = ("train_mask", "val_mask", "test_mask")
-KNOWN = {"labels": ("label", "labels", "class", "classes", "y", "target"), "split": ("split", "role", "fold", *MASKS)}
-APART = (*ID_NAMES, *KNOWN["labels"], *KNOWN["split"])  # columns that are features only where they are named
-ROLES = {"train": TRAIN, "training": TRAIN, "val": VAL, "valid": VAL, "validation": VAL, "dev": VAL, "test": TEST}
-ROLES |= dict.fromkeys(("", "none", "unlabelled", "unlabeled"), NO_SPLIT)
 ZEROS = re.compile(r"[0-9]{1,18}")  # the number of a node, perhaps with zeros before it
-SAMPLED = 10_000  # rows in which values that are no numbers are looked for
 MOST_VALUES = 10_000  # of a text column that becomes features
 
 
@@ -59,14 +69,48 @@ def from_pandas(
     names = edges.column_names
     used = [names[place] for place in edge_columns("edges", names, len(names), wanted) if place >= 0]
     fields = {"name": name} | fields_of_table("edges", edges, names, used, wanted)
-    table = None if nodes is None else NodeTable(as_table(nodes, "nodes", (wanted.id, *ID_NAMES)), "nodes", wanted)
-    graph = graph_of_columns("edges", [edges.column(name) for name in used], wanted, table or "text", **fields)
+    table = None if nodes is None else _node_table(nodes, [edges.column(name) for name in used[:2]], wanted)
+    columns, kinds = [edges.column(name) for name in used], kinds_of(used[:2])
+    graph = graph_of_columns("edges", columns, wanted, table or "text", kinds=kinds, **fields)
     if table is not None:
-        given = None if features is None else _column_names("features", features)
-        graph = table.join(graph, "features", table.feature_columns(given, [*labels, *splits]))
-        for what, columns in (("labels", labels), ("split", splits)):
+        given = table.feature_columns(
+            None if features is None else _column_names("features", features), labels + splits
+        )
+        for what, columns in (("features", given), ("labels", labels), ("split", splits)):
             graph = table.join(graph, what, columns)
+        left = graph.meta.get("unread", []) + table.unread(*given, *labels, *splits)
+        graph = replace(graph, meta=graph.meta | ({"unread": left} if left else {}))
+    for note in read_notes(graph):
+        say(note)
     return combined(graph, wanted)
+
+
+def _node_table(nodes, ends: list[ChunkedArray], wanted: TableConfig) -> NodeTable:
+    """Return the table of nodes of from_pandas; where no column has the name of ids, of its index, first column or rows."""
+    if (
+        str(getattr(getattr(nodes, "index", None), "dtype", "")) in ("object", "str", "string")
+        and nodes.index.is_unique
+    ):
+        if not wanted.id and not {str(name).lower() for name in nodes.columns} & {*ID_NAMES}:
+            nodes = nodes.rename_axis("id")
+    frame = as_table(nodes, "nodes", (wanted.id, *ID_NAMES))
+    if wanted.id or id_column(frame.column_names, wanted).lower() in ID_NAMES:
+        return NodeTable(frame, "nodes", wanted)
+    numbers = [coded(column, f"edges: {what}")[1] for column, what in zip(ends, ("source", "target"))]
+    is_place = all(ids.dtype.kind == "i" and ids.max(initial=-1) < frame.num_rows for ids in numbers)
+    if is_place and not _are_ids(frame.column(0), np.concatenate(numbers)):
+        found = NodeTable(frame.add_column(0, "id", [np.arange(frame.num_rows)]), "nodes", wanted)
+        found.notes.append("nodes: no column has the name of ids, so row i is node i: --id COLUMN names one")
+        return found
+    return NodeTable(frame, "nodes", wanted)
+
+
+def _are_ids(column: ChunkedArray, used: np.ndarray) -> bool:
+    """Whether a column has integers, each once, all that are used, and no permutation of the rows' numbers."""
+    if not str(column.type).lstrip("u").startswith("int") or column.null_count:
+        return False
+    ids = np.unique(column.to_numpy())
+    return len(ids) == len(column) and bool(np.isin(used, ids).all()) and ids.tolist() != [*range(len(ids))]
 
 
 def _column_names(what: str, given) -> list[str]:
@@ -106,21 +150,27 @@ def columns_of_edges(
         numbers = {name: numbers_of(column, where_of(name)) for name, column in features.items()}
         fields |= attributes_of_columns(where, numbers, wanted)
     for name, column in columns["edge_labels"].items():
-        labels = _labels(where_of(name), column)
+        labels = labels_of(where_of(name), column)
         is_number = labels["y"].dtype.kind == "f"
         fields |= {"edge_y": labels["y"], "edge_classes": (name,) if is_number else labels.get("classes")}
         fields["meta"] = fields.get("meta", {}) | {"edge_label": name}  # integers may be taken for numbers
     if columns["edge_split"]:
-        fields["edge_split"] = _split(str(where), columns["edge_split"])
+        fields["edge_split"] = split_of_columns(str(where), columns["edge_split"])
     return fields
 
 
 def graph_of_columns(
-    where: Path | str, columns: list[ChunkedArray], wanted: TableConfig, nodes: NodeTable | str | None = None, **fields
+    where: Path | str,
+    columns: list[ChunkedArray],
+    wanted: TableConfig,
+    nodes: NodeTable | str | None = None,
+    kinds: list[str] | None = None,
+    **fields,
 ) -> Graph:
     """Return the Graph of pyarrow columns source, target and perhaps weight.
 
     Args: nodes  a NodeTable, whose rows are the nodes; "text": ids that are text are numbered; None: if --relabel says so.
+          kinds  the names of both columns where they are two kinds of nodes, see heads.kinds_of.
     """
     ends = [coded(column, f"{where}: {what}") for column, what in zip(columns, ("source", "target"))]
     if not len(columns[0]) and nodes is None:
@@ -129,10 +179,25 @@ def graph_of_columns(
     if weights is not None and np.isnan(weights).any():
         row = int(np.argmax(np.isnan(weights))) + 1
         raise FormatError(f"{where}: {np.count_nonzero(np.isnan(weights)):,} weights are missing, first in row {row}")
+    if kinds:
+        fields["meta"] = with_notes(fields.get("meta", {}), shared_note(kinds, ends[0][1], ends[1][1]))
     if nodes == "text" and any(values.dtype.kind == "O" for _, values in ends):
         wanted = replace(wanted, relabel=True)
     ids = nodes.ids if isinstance(nodes, NodeTable) else None
     return edge_graph(where, ends[0], ends[1], weights, wanted, ids, **fields)
+
+
+def with_notes(meta: dict[str, Any], notes: Sequence[str]) -> dict[str, Any]:
+    """Return the meta of a graph with notes on what was read, each once."""
+    return meta | ({"notes": [*dict.fromkeys([*meta.get("notes", ()), *notes])]} if notes else {})
+
+
+def shared_note(kinds: list[str], sources: np.ndarray, targets: np.ndarray) -> list[str]:
+    """Return a note on ids that are in both columns of edges between two kinds of nodes, [] without one."""
+    shared = len(np.intersect1d(sources, targets)) if sources.dtype == targets.dtype else 0
+    ids = "1 id is" if shared == 1 else f"{shared:,} ids are"
+    note = f"{ids} in both columns, {' and '.join(kinds)}, and each is one node: if they are two, write them apart, as a1 and b1"
+    return [note] if shared else []
 
 
 def edge_graph(
@@ -191,9 +256,12 @@ class NodeTable:
 
     def __init__(self, table: Table, where: str, wanted: TableConfig):
         self.table, self.where, self.wanted, self.names = table, where, wanted, table.column_names
+        self.notes: list[str] = []  # on what was filled, and taken for something
         if wanted.id and wanted.id not in self.names:
             raise FormatError(f"{where}: no column {wanted.id!r} (--id){nearest(wanted.id, self.names)}")
         self.id = id_column(self.names, wanted)
+        if not wanted.id and self.id.lower() not in ID_NAMES and self.id != "1":
+            self.notes.append(f"{where}: column {self.id!r} was taken for ids: --id COLUMN names another")
         codes, values = coded(table.column(self.id), f"{where}: ids")
         self.ids = values[codes]
         counts = np.bincount(codes, minlength=len(values))
@@ -225,77 +293,102 @@ class NodeTable:
 
     def join(self, graph: Graph, what: str, columns: list[str]) -> Graph:
         """Return graph with features, labels or split of some columns, by ids; ids without an edge are new nodes."""
-        import pyarrow
-
-        if not columns:
-            return graph
         graph, place = _with_ids(graph, self.ids, self.where)
         row_N = np.full(graph.n_nodes, -1)
         row_N[place] = np.arange(len(place))
+        lonely = np.count_nonzero((row_N >= 0) & (degrees(graph.A) == 0))
+        have = f"{lonely:,} of {graph.n_nodes:,} nodes have no edge: they are rows of {self.where}"
+        self.notes += [have] if lonely and graph.nnz else []
+        graph = replace(graph, **self._fields(graph, what, columns, row_N)) if columns else graph
+        return replace(graph, meta=with_notes(graph.meta, self.notes))
+
+    def _fields(self, graph: Graph, what: str, columns: list[str], row_N: np.ndarray) -> dict[str, Any]:
+        """Return the fields of Graph of some columns; row_N: of the table, -1 where a node has none."""
+        import pyarrow
+
         rows = pyarrow.array(row_N, mask=row_N < 0)
         picked = {name: self.table.column(name).take(rows) for name in columns}  # null where there is no row
         if what == "features":
-            X, names = self._features(picked, row_N)
-            return replace(graph, X=X, feature_names=tuple(names))
+            X, names = self._features(graph, picked, row_N)
+            return {"X": X, "feature_names": tuple(names)}
         if what == "split":
-            return replace(graph, split=_split(self.where, picked))
+            return {"split": split_of_columns(self.where, picked)}
         if len(columns) > 1:
             y = [numbers_of(column, f"{self.where}: column {name!r}") for name, column in picked.items()]
             y = np.stack(y, axis=1).astype(np.float64)
             is_number = not np.isin(y[~np.isnan(y)], (0, 1)).all()
-            return replace(graph, y=y if is_number else np.nan_to_num(y).astype(np.int64), classes=tuple(columns))
-        fields = _labels(f"{self.where}: column {columns[0]!r}", picked[columns[0]])
+            return {"y": y if is_number else np.nan_to_num(y).astype(np.int64), "classes": tuple(columns)}
+        where = f"{self.where}: column {columns[0]!r}"
+        fields = labels_of(where, picked[columns[0]])
+        self.notes += no_label_notes(where, texts_of(picked[columns[0]])) if "classes" in fields else []
         names = fields.get("classes", tuple(columns) if fields["y"].dtype.kind == "f" else None)
         meta = graph.meta | {"label": columns[0]}  # integers may be taken for numbers
-        return replace(graph, y=fields["y"], classes=names, meta=meta)
+        return {"y": fields["y"], "classes": names, "meta": meta}
 
-    def _features(self, picked: dict, row_N: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    def _features(self, graph: Graph, picked: dict, row_N: np.ndarray) -> tuple[np.ndarray, list[str]]:
         """Return X (N, F) and names: numbers as they are, True as 1, text as a feature NAME=VALUE for each value."""
-        absent = np.flatnonzero(row_N < 0)
-        if len(absent) and self.wanted.missing == "refuse":
+        absent = int(np.count_nonzero(row_N < 0))
+        if absent and self.wanted.missing == "refuse":
             raise FormatError(
-                f"{self.where}: {len(absent):,} of {len(row_N):,} nodes have no row, node {absent[0]} first; add them, or fill "
-                "with --missing zero or mean"
+                f"{self.where}: {absent:,} of {len(row_N):,} nodes have no row, node {_name(graph, row_N < 0)} first; add "
+                "them, or fill with --missing zero or mean"
             )
-        made, names, is_wide = [], [], False
+        made, names, is_wide, lost_of = [], [], False, {}
         for name, column in picked.items():
             where = f"{self.where}: column {name!r}"
             if name in self.wanted.one_hot.split(","):
-                by_value = self._one_hot(where, column)
+                by_value, lost_N = self._one_hot(where, column)
                 made += by_value.values()
                 names += [f"{name}={value}" for value in by_value]
             elif not has_numbers(column):
-                raise FormatError(f"{where} is text; omit it, or make features of it with --one-hot {name}")
+                odd = odd_value(self.table.column(name))
+                text = f" is text, such as {odd.text!r}; omit it, or make features of it with --one-hot {name}"
+                said = odd.said if odd.is_alone else text if odd.text else f" holds {column.type}; expected numbers"
+                raise FormatError(f"{where}{said}")
             else:
-                made.append(self._filled(where, numbers_of(column, where)))
+                values_N = numbers_of(column, where)
+                lost_N = np.isnan(values_N)
+                made.append(self._filled(where, graph, values_N, lost_N))
                 names.append(name)
                 is_wide |= str(column.type) == "double"
+            lost_of[name] = int(np.count_nonzero(lost_N & (row_N >= 0)))
+        self._note_filled({name: count for name, count in lost_of.items() if count}, absent)
         X = np.stack(made, axis=1)
         return X if is_wide or np.any(np.abs(X) > 2**24) else X.astype(np.float32), names
 
-    def _filled(self, where: str, values: np.ndarray) -> np.ndarray:
-        lost = np.isnan(values)
-        if lost.any() and self.wanted.missing == "refuse":
-            raise FormatError(f"{where} has no value for {lost.sum():,} nodes; fill them with --missing zero or mean")
-        mean = values[~lost].mean() if self.wanted.missing == "mean" and not lost.all() else 0.0
-        return np.where(lost, mean, values)
+    def _note_filled(self, lost_of: dict[str, int], absent: int) -> None:
+        values = f"{sum(lost_of.values()):,} missing values of {len(lost_of):,} columns ({', '.join(lost_of)[:80]})"
+        said = " and ".join([values] * bool(lost_of) + [f"{absent:,} nodes without a row"] * bool(absent))
+        fill = "the mean of the column" if self.wanted.missing == "mean" else "0"
+        self.notes += [f"{self.where}: features of {said} are {fill}"] if said else []
 
-    def _one_hot(self, where: str, column: ChunkedArray) -> dict[str, np.ndarray]:
-        text = texts_of(column)
-        lost = text == ""
-        if lost.any() and self.wanted.missing != "zero":
-            raise FormatError(f"{where} has no value for {lost.sum():,} nodes; --missing zero makes them 0")
-        found = sorted(set(text[~lost]))
+    def _filled(self, where: str, graph: Graph, values_N: np.ndarray, lost_N: np.ndarray) -> np.ndarray:
+        if lost_N.any() and self.wanted.missing == "refuse":
+            raise FormatError(
+                f"{where} has no value for {lost_N.sum():,} nodes, node {_name(graph, lost_N)} first; fill them with "
+                "--missing zero or mean"
+            )
+        if (odd_N := np.isinf(values_N)).any():
+            raise FormatError(f"{where} is inf for node {_name(graph, odd_N)}; expected finite numbers")
+        mean = values_N[~lost_N].mean() if self.wanted.missing == "mean" and not lost_N.all() else 0.0
+        return np.where(lost_N, mean, values_N)
+
+    def _one_hot(self, where: str, column: ChunkedArray) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Return the features of each value of a column of text, and where it has none."""
+        text_N = texts_of(column)
+        lost_N = text_N == ""
+        if lost_N.any() and self.wanted.missing != "zero":
+            raise FormatError(f"{where} has no value for {lost_N.sum():,} nodes; --missing zero makes them 0")
+        found = sorted(set(text_N[~lost_N]))
         if len(found) > MOST_VALUES:
             raise FormatError(f"{where} has {len(found):,} values; expected at most {MOST_VALUES:,} (--one-hot)")
-        return {value: (text == value).astype(np.float64) for value in found}
+        return {value: (text_N == value).astype(np.float64) for value in found}, lost_N
 
-    def no_number(self, name: str) -> tuple[str, bool]:
-        """Return the first value of a column of text that is no number, "" without one, and whether most others are."""
-        column = self.table.column(name)
-        texts = [] if has_numbers(column) else [text for text in texts_of(column[:SAMPLED]) if text]
-        odd = [text for text in texts if not is_number_text(text)]
-        return (odd[0] if odd else ""), 0 < 2 * len(odd) < len(texts)
+    def unread(self, *used: str) -> list[str]:
+        """Return the columns that are not used, with what keeps one from being features."""
+        left = [name for name in self.names if name not in (self.id, *used)]
+        odd = {name: odd_value(self.table.column(name)) for name in left}
+        return [f"{name} ({odd[name].said.strip(': ')})" if odd[name].is_alone else name for name in left]
 
     def _checked(self, names: Sequence[str]) -> list[str]:
         for name in names:
@@ -304,17 +397,10 @@ class NodeTable:
         return list(names)
 
 
-def known_columns(what: str, names: Sequence[str], id: str) -> list[str]:
-    """Return the columns of labels or of the split that have a known name, or the only one beside the ids; else none."""
-    others = [name for name in names if name != id] if len(names) > 1 else list(names)
-    known = [name for name in others if name.lower() in KNOWN[what]]
-    known = known if [name.lower() for name in known] == list(MASKS) else known[:1]
-    return known or (others if len(others) == 1 else [])
-
-
-def id_column(names: Sequence[str], wanted: TableConfig) -> str:
-    """Return the column of ids of a table of nodes: --id, else one of a known name, else the first."""
-    return wanted.id or next((name for name in names if name.lower() in ID_NAMES), names[0])
+def _name(graph: Graph, is_lost_N: np.ndarray) -> object:
+    """Return what the user calls the first of some nodes."""
+    first = int(np.argmax(is_lost_N))
+    return first if graph.ids is None else graph.ids[first]
 
 
 def _with_ids(graph: Graph, values: np.ndarray, where: str) -> tuple[Graph, np.ndarray]:
@@ -361,38 +447,3 @@ def _longer(old: np.ndarray, n: int, what: str, where: str) -> np.ndarray:
         )
     more = np.full((n - len(old), *old.shape[1:]), np.nan if is_number else NO_SPLIT, old.dtype)
     return np.concatenate([old, more])
-
-
-def _labels(where: str, column: ChunkedArray) -> dict[str, Any]:
-    """Return y and classes of a column of labels: text and booleans have names, and a missing one is -1."""
-    if not has_numbers(column) or str(column.type) == "bool":
-        return named_labels(where, texts_of(column))
-    return named_labels(where, numbers_of(column, where))
-
-
-def _split(where: str, columns: dict) -> np.ndarray:
-    """Return the split of a column of roles, or of three of masks, in the order train, val, test."""
-    where = f"{where}: column {', '.join(map(repr, columns))}"
-    is_mask = [str(column.type) == "bool" or name.lower() in MASKS for name, column in columns.items()]
-    if not any(is_mask) and len(columns) == 1:
-        return _roles(where, *columns.values())
-    masks_N3 = np.stack([np.nan_to_num(numbers_of(c, where)) for c in columns.values()], axis=1)
-    if len(columns) != 3 or not np.isin(masks_N3, (0, 1)).all():
-        raise FormatError(f"{where}: expected train, val and test in one column, or masks of the three in three")
-    return split_of_array(where, masks_N3.astype(bool))
-
-
-def _roles(where: str, column: ChunkedArray) -> np.ndarray:
-    if has_numbers(column):
-        values = numbers_of(column, where)
-        return roles_of(where, np.where(np.isnan(values), NO_SPLIT, values).astype(np.int64))
-    return split_of_words(where, texts_of(column))
-
-
-def split_of_words(where: str, texts: np.ndarray) -> np.ndarray:
-    """Return the split of train, val, test and their other names, in any letters, (N,) int8."""
-    words = ["" if text is None else str(text).strip().lower() for text in texts.ravel()]
-    unknown = next((word for word in words if word not in ROLES), None)
-    if unknown is not None:
-        raise FormatError(f"{where}: {unknown!r} is no part of a split; expected train, val or test, or nothing")
-    return np.array([ROLES[word] for word in words], np.int8).reshape(texts.shape)

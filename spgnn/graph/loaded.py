@@ -54,23 +54,28 @@ def _labels(y: np.ndarray, of: str, classes: tuple[str, ...] | None) -> str:
 
 def graph_notes(graph) -> list[str]:
     """Return what a user should know of what was left out, or looks like a mistake, a sentence each."""
-    zeros, unread = graph.meta.get("zeros", 0), [name for name in graph.meta.get("unread", ()) if name]
+    zeros = graph.meta.get("zeros", 0)
     notes = [f"{zeros:,} stored weights of 0 are no edges, and left out"] if zeros else []
-    notes += [f"columns that are not read: {', '.join(unread)[:200]}"] if unread else []
-    if title := graph.meta.get("title"):
-        notes.append(
-            f"the first line was taken for names ({', '.join(title)[:80]}): if it is an edge, write source,target before it"
-        )
+    notes += read_notes(graph)
     notes += _of_weights(graph.A.data)
-    notes += _of_nodes(graph) + _of_classes(graph.classes or ())
+    notes += _of_nodes(graph) + _of_classes(graph)
     return notes + (_of_features(graph.X) if isinstance(graph.X, np.ndarray) else [])
+
+
+def read_notes(graph) -> list[str]:
+    """Return what reading left out, filled, or took for something, a sentence each."""
+    unread = [name for name in graph.meta.get("unread", ()) if name]
+    return [
+        *([f"columns that are not read: {', '.join(unread)[:200]}"] if unread else []),
+        *graph.meta.get("notes", ()),
+    ]
 
 
 def lacks_node_0(graph) -> bool:
     """No edge names node 0, and most others have one, as where the ids of a file are from 1."""
     if graph.n_nodes < 3 or graph.ids is not None or graph.A.indptr[1] > 0 or not graph.A.indices.all():
         return False
-    return bool(np.count_nonzero(_degrees(graph.A) == 0) <= max(1, 0.1 * graph.n_nodes))
+    return bool(np.count_nonzero(degrees(graph.A) == 0) <= max(1, 0.1 * graph.n_nodes))
 
 
 def _of_weights(weights_E: np.ndarray) -> list[str]:
@@ -93,20 +98,26 @@ def _of_nodes(graph) -> list[str]:
         notes.append("no edge names node 0: if the ids are from 1, number them with --relabel of `spgnn convert`")
     if graph.split is not None and graph.nnz:
         train = graph.split if graph.split.ndim == 1 else graph.split[:, 0]
-        lonely = int(np.count_nonzero((train == TRAIN) & (_degrees(graph.A) == 0)))
+        lonely = int(np.count_nonzero((train == TRAIN) & (degrees(graph.A) == 0)))
         if lonely:
             notes.append(f"{lonely:,} of {np.count_nonzero(train == TRAIN):,} training nodes have no edge")
     return notes
 
 
-def _of_classes(names: tuple[str, ...]) -> list[str]:
-    """Return a note where two classes are one number, as 007 and 7."""
+def _of_classes(graph) -> list[str]:
+    """Return notes where two classes are one number, as 007 and 7, and where one has a name without letters, as -."""
     of_number: dict[int, list[str]] = {}
+    names = graph.classes or ()
     for name in names:
         if name.isascii() and name.isdigit() and len(name) < 19:
             of_number.setdefault(int(name), []).append(name)
     twice = next((same for same in of_number.values() if len(same) > 1), None)
-    return [f"{' and '.join(twice)} are classes of their own; write a number in one way"] if twice else []
+    notes = [f"{' and '.join(twice)} are classes of their own; write a number in one way"] if twice else []
+    for number, name in enumerate(names if graph.y is not None and graph.y.ndim == 1 else ()):
+        if not any(map(str.isalnum, name)):
+            count = np.count_nonzero(graph.y == number)
+            notes.append(f"{name!r} is a class ({count:,} nodes): if it means no label, leave these cells empty")
+    return notes
 
 
 def _of_features(X: np.ndarray) -> list[str]:
@@ -122,7 +133,7 @@ def _of_features(X: np.ndarray) -> list[str]:
     ]
 
 
-def _degrees(A: sp.csr_array) -> np.ndarray:
+def degrees(A: sp.csr_array) -> np.ndarray:
     """Edges of each node in any direction, self-loops too, (N,)."""
     return np.diff(A.indptr) + np.bincount(A.indices, minlength=A.shape[0])
 

@@ -79,6 +79,7 @@ def test_a_command_for_one_process_refuses_a_launcher_of_several(monkeypatch, ca
 
 
 @pytest.mark.parametrize("argv, said", [
+    (["train", "--relabel"], "no such option --relabel; it is an option of `spgnn convert`"),
     (["train", "--hiden", "3"], "no such option --hiden; did you mean '--hidden'?"),
     (["train", "star:n=4", "--hidden", "0"], "0 is not in the range 1<=x<=1000000"),
     (["train", "star:n=4", "--hidden", "wide"], "'wide' is not a valid integer"),

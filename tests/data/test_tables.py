@@ -29,6 +29,7 @@ NODES = {
     "split": ["train", "val", "test", None],
 }
 NAMES = ["bob", "cy", "zoe"]
+NO_EDGE = "1 of 4 nodes have no edge: they are rows of "
 DENSE = [[0, 2, 0], [0, 0, 3], [1.5, 0, 0]]
 
 
@@ -103,14 +104,14 @@ def test_features_labels_and_split_are_found_by_id(tmp_path, ending):
     assert graph.X.tolist() == [[50], [30.5], [40], [60]] and graph.feature_names == ("age",)
     assert graph.classes == ("blue", "red") and graph.y.tolist() == [-1, 1, 0, 1]
     assert graph.split.tolist() == [2, 0, 1, -1]
-    assert graph.notes() == ["columns that are not read: when, city"]
+    assert graph.notes() == ["columns that are not read: when, city", NO_EDGE + str(nodes)]
     graph = load_graph(edges, features=f"{nodes}:age", one_hot="city", labels=f"{nodes}:city", **how)
     assert graph.X.tolist() == [[50, 0, 0, 1], [30.5, 0, 0, 1], [40, 1, 0, 0], [60, 0, 1, 0]]
     assert graph.classes == ("bonn", "köln", "ulm")
     assert graph.feature_names == ("age", "city=bonn", "city=köln", "city=ulm")
     assert load_graph(edges, features="ones", **how).feature_names is None
     for columns, message in (
-        ("city", "column 'city' is text; omit it, or make features of it with one_hot city"),
+        ("city", "column 'city' is text, such as 'ulm'; omit it, or make features of it with one_hot city"),
         ("agee", "no column 'agee'; did you mean 'age'"),
     ):
         with pytest.raises(InputError, match=message):
@@ -133,15 +134,15 @@ def test_a_table_without_a_line_of_names_has_ids_first(tmp_path):
     "nodes, options, message",
     [
         ("id,x\n0,1\n1,2\n", {}, r"1 of 3 nodes have no row, node 2 first; add them, or fill with missing zero or mean"),
-        ("id,x\n0,1\n1,\n2,\n", {}, "column 'x' has no value for 2 nodes; fill them with missing zero or mean"),
+        ("id,x\n0,1\n1,\n2,\n", {}, "column 'x' has no value for 2 nodes, node 1 first; fill them with missing zero or mean"),
         ("id,x\n0,1\n0,2\n2,1\n", {}, "1 ids are there more than once, 0 first, 2 times; keep one row of each"),
         ("id,x\nann,1\n ann,2\n", {}, "1 ids are there more than once, 'ann' first, 2 times"),
         ("id,x\n0,1\n,2\n2,1\n", {}, "1 ids are missing, the first in row 2; drop these rows"),
         ("id,x\nann,1\n", {}, "ids are names, such as 'ann', and the graph e has nodes 0 to 2; name the column of ids"),
         ("id,x,x\n0,1,1\n", {}, "two columns are named 'x'; rename one"),
         ("id,x\n0,1\n1,2,3\n2,1\n", {}, "n.csv:3: cannot be read as a table"),
-        ("id,x\n0,1\n", {"id": "i"}, r"no column 'i' .id.; did you mean 'id'"),
-        ("id,city\n0,a\n1,b\n2,c\n", {}, "'city' is text, such as 'a': name text with one_hot"),
+        ("id,x\n0,1\n", {"id": "i"}, r"no column 'i' \(id\); did you mean 'id'"),
+        ("id,city\n0,a\n1,b\n2,c\n", {}, "labels and split: city; name text with one_hot"),
         ("id,city\n0,a\n1,\n2,c\n", {"one_hot": "city"}, "has no value for 1 nodes; missing zero makes them 0"),
         ("id,x\n99999999999,1\n", {}, "node id 99999999999 makes"),
     ],
@@ -180,7 +181,10 @@ def test_a_frame_of_nodes_gives_their_order_and_ids(make):
     graph = from_pandas(edges, nodes, source="a", target="b", weight="w", label="label", split="split")
     assert graph.ids.tolist() == NODES["id"] and graph.X.ravel().tolist() == NODES["age"]
     assert graph.A[1, 2] == 1.5 and graph.classes == ("blue", "red") and graph.y.tolist() == [1, 0, -1, 1]
-    assert graph.split.tolist() == [0, 1, 2, -1] and graph.notes() == ["columns that are not read: when"]
+    assert graph.split.tolist() == [0, 1, 2, -1] and graph.notes() == [
+        "columns that are not read: when, city",
+        f"{NO_EDGE}nodes",
+    ]
     graph = from_pandas(edges, source="a", target="b", weight="none")
     assert graph.ids.tolist() == NAMES and graph.A.data.tolist() == [1, 1, 1]
     whole = make({"source": [5, 0, 5], "target": [0, 5, 0], "weight": [1, 2, 3]})
@@ -243,6 +247,7 @@ FAR = 6221888200042590280
         ([12, FAR], [float(FAR), 12.0], "1 ids are floats such as 6.22.*e.18, and above 9007199254740992 floats skip"),
         ([12, 7], np.array([2**24 + 2, 7], np.float32), "above 16777216 floats skip integers"),
         ([12, 7], [str(float(FAR)), "7"], "an id is 6.22.*, a float without its last digits; write ids as integers"),
+        (pyarrow.array(["a", "b"], pyarrow.string_view()), ["b", "c"], ["a", "b", "c"]),
         ([b"ann", b"\xff"], ["bob", "cy"], "ids are binary that is no UTF-8; write them as text"),
         (["a", ""], ["b", "c"], "1 ids are missing, the first in row 2"),
         (pyarrow.array([1.0, float("nan")]), [1, 2], "1 ids are missing, the first in row 2"),
@@ -251,8 +256,7 @@ FAR = 6221888200042590280
 def test_an_id_is_one_node_whatever_its_type(tmp_path, source, target, ids):
     edges = pyarrow.table({"source": source, "target": target}) if isinstance(source, pyarrow.Array) else None
     edges = pd.DataFrame({"source": source, "target": target}) if edges is None else edges
-    frame = edges if isinstance(edges, pyarrow.Table) else as_table(edges, "edges", ())
-    parquet.write_table(frame, tmp_path / "e.parquet")
+    parquet.write_table(as_table(edges, "edges", ()), tmp_path / "e.parquet")
     for load in (lambda: from_pandas(edges, relabel=True), lambda: load_graph(tmp_path / "e.parquet", relabel=True)):
         if isinstance(ids, str):
             with pytest.raises(FormatError, match=ids):
@@ -388,7 +392,10 @@ def test_text_labels_keep_their_text_and_numbers_in_two_ways_are_warned_of(tmp_p
         (b"source|target\n0|1\n", "separated by |; expected commas"),
         (b"0 1 {'weight': 1.5}\n", "read_edgelist"),
         (b'source,target,weight\n0,1,"1,234"\n', "without commas: 1234, or 1.234"),
-        (b"source,target\n8f14-ce,c4ca\n", "source is '8f14-ce'; expected an integer from 0, or names with relabel"),
+        (
+            b"source,target\n8f14-ce,c4ca\n",
+            "source is '8f14-ce'; expected an integer from 0, or names with relabel",
+        ),
     ],
 )
 def test_what_is_no_list_of_edges_is_named_with_the_way_out(tmp_path, content, said):
@@ -408,26 +415,20 @@ def test_names_after_a_line_of_numbers_are_found_and_other_encodings_named(tmp_p
         load_graph(tmp_path / "e.csv", relabel=True)
 
 
-def test_a_line_that_may_be_an_edge_and_not_names_is_noted(tmp_path):
-    (tmp_path / "e.tsv").write_text("ann\tbob\nbob\tcy\n")
-    assert any("names (ann, bob): if it is" in note for note in load_graph(tmp_path / "e.tsv", relabel=True).notes())
-    convert(tmp_path / "e.tsv", tmp_path / "g", relabel=True)
-    (tmp_path / "e.tsv").write_text("source\ttarget\nann\tbob\nbob\tcy\n")
-    for path in (tmp_path / "e.tsv", tmp_path / "g"):
-        graph = load_graph(path, relabel=True) if path.suffix else load_graph(path)
-        assert not any("first line" in note for note in graph.notes())
-
-
 def test_columns_of_text_among_features_are_named_with_a_value_that_is_no_number(tmp_path):
     (tmp_path / "e.txt").write_text("0 1\n1 2\n2 3\n")
     nodes = tmp_path / "n.csv"
     load = lambda: load_graph(tmp_path / "e.txt", features=nodes, labels=nodes)
     nodes.write_text("id,x,z,city,label\n0,1,1,ulm,a\n1,?,2,bonn, b\n2,3,3,ulm,a\n3,4,4,ulm,b\n")
     graph = load()
-    assert "columns that are not read: x ('?' is no number), city" in graph.notes() and graph.classes == ("a", "b")
+    assert (
+        "columns that are not read: x (row 2 is '?'; expected a finite number), city" in graph.notes()
+        and graph.classes == ("a", "b")
+    )
     nodes.write_text("id,x,label\n0,50%,a\n1,20%,b\n2,1%,a\n3,4%,b\n")
     with pytest.raises(
-        FormatError, match=r"beside ids \('id'\), labels and split; 'x' is text, such as '50%': name text"
+        FormatError,
+        match=r"beside ids \('id'\), labels and split: x .row 1 is '50%'; expected a finite number without %: 50.; name text",
     ):
         load()
 

@@ -14,6 +14,7 @@ from ...atomic import open_regular
 from ...errors import FormatError, InputError
 from .heads import ENDINGS, Head, edge_blocks, read_title
 from .lines import number_wanted
+from .make_graph import NO_VALUE
 from .text import Progress, without_packing
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 PARQUET = (".parquet", ".pq")
 BLANKS, COMMENTS = re.compile(rb"[ \t\v\f]+"), re.compile(rb"^[ ]?[#%][^\n]*|^ +| +(?=\r?$)", re.MULTILINE)
-VALUE = re.compile(r"conversion error to double: invalid value '(.*)'")
+VALUE = re.compile(r"CSV column #(\d+): .*conversion error to double: invalid value '(.*)'")
 ROW = re.compile(r"[Rr]ow #(\d+)")
 
 
@@ -40,31 +41,43 @@ def is_parquet(path: Path) -> bool:
 
 def read_frame(
     path: Path, known: tuple[str, ...], id_of: Callable[[list[str]], str], labels_of: Callable[[list[str]], list[str]]
-) -> Table:
-    """Return the columns of a table of nodes, a pyarrow Table; types are those of its values, ids of text are text.
+) -> tuple[Table, list[str]]:
+    """Return the columns of a table of nodes, a pyarrow Table, and notes; types are those of its values, ids of text are text.
 
     Args: known  names of columns, which make a first line of text a line of names, see `read_title`.
           id_of  (names of columns) -> the column of ids; labels_of: those of labels, of which 007 is text.
     """
     if is_parquet(path):
         with open_parquet(path) as parts:
-            return parts.to_table()
-    names, separator, skip, line = read_title(path, known)
+            return parts.to_table(), []
+    names, separator, skip, line, taken = read_title(path, known)
     check_names(path, names)
-    head = Head(skip, False, (), 0, 0, None, separator, False, line)
+    head, notes = Head(skip, False, (), 0, 0, None, separator, False, line), [f"{path}: {taken}"] * bool(taken)
+    ids = [name for name in names if name == id_of(names) and len(names) > 1]
+    labels = [name for name in names if name in labels_of(names)]
     with _naming(path, line):
-        texts = dict.fromkeys([*labels_of(names), *([id_of(names)] if len(names) > 1 else [])], "string")
-        convert = {"strings_can_be_null": True, "column_types": texts}
-        frame = _read_csv((block for block, _ in edge_blocks(path, head)), names, separator, convert)
+        convert = {"strings_can_be_null": True, "column_types": dict.fromkeys([*labels, *ids], "string")}
+        read = lambda **how: _read_csv((b for b, _ in edge_blocks(path, head)), names, separator, convert | how)
+        frame = read(null_values=["", *NO_VALUE])
+        with_words = [name for name in convert["column_types"] if frame.column(name).null_count]
+        words = read(null_values=[""], include_columns=with_words) if with_words else None
         for place, name in enumerate(names):
-            if len(names) == 1 or name != id_of(names):
-                as_numbers = _labels_as_numbers if name in texts else _without_commas if separator != "," else None
-                frame = frame.set_column(place, name, as_numbers(frame.column(name))) if as_numbers else frame
-        return frame
+            column = frame.column(name)
+            text = words.column(name) if words is not None and name in with_words else column  # NA may be an id
+            if name in ids:
+                column = text
+            elif name in labels:
+                column = _labels_as_numbers(column, text)
+                if (lost := column.null_count - text.null_count) > 0:
+                    notes.append(f"{path}: {lost:,} labels of column {name!r} are NA, None or the like: no label")
+            elif separator != ",":
+                column = _without_commas(column)
+            frame = frame.set_column(place, name, column)
+        return frame, notes
 
 
-def _labels_as_numbers(column: ChunkedArray) -> ChunkedArray:
-    """Return a column of text as numbers, where all of it is; 007 is none."""
+def _labels_as_numbers(column: ChunkedArray, words: ChunkedArray) -> ChunkedArray:
+    """Return a column of text as numbers, where all of it is; 007 is none. Else its words, which NA and the like are."""
     from pyarrow import ArrowInvalid, compute
 
     texts = compute.utf8_trim_whitespace(column)
@@ -72,7 +85,7 @@ def _labels_as_numbers(column: ChunkedArray) -> ChunkedArray:
         for kind in ("int64", "double"):
             with suppress(ArrowInvalid):
                 return texts.cast(kind)
-    return texts
+    return compute.utf8_trim_whitespace(words)
 
 
 def _without_commas(column: ChunkedArray) -> ChunkedArray:
@@ -94,8 +107,10 @@ def read_edge_columns(path: Path, head: Head, extra: dict[int, bool], progress: 
     """
     names = [str(column) for column in range(head.lines.count if head.lines else 0)]
     used = [names[column] for column in head.used]
-    with _naming(path, head.first_line):
+    others = {column: head.names[column] if head.names else str(column + 1) for column in extra}
+    with _naming(path, head.first_line, others):
         import pyarrow
+        import pyarrow.compute
 
         word = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
         types = {names[c]: pyarrow.float64() if is_number else pyarrow.string() for c, is_number in extra.items()}
@@ -105,8 +120,11 @@ def read_edge_columns(path: Path, head: Head, extra: dict[int, bool], progress: 
             "decimal_point": head.point,
         }  # fmt: skip
         frame = _read_csv((block for block, _ in edge_blocks(path, head, progress)), names, head.separator, convert)
-    for name in (names[column] for column, is_number in extra.items() if not is_number):
-        frame = frame.set_column(frame.column_names.index(name), name, _labels_as_numbers(frame.column(name)))
+        for name in (names[column] for column, is_number in extra.items() if not is_number):
+            words = frame.column(name)
+            is_lost = pyarrow.compute.is_in(words, value_set=pyarrow.array(NO_VALUE))
+            known = pyarrow.compute.if_else(is_lost, None, words)
+            frame = frame.set_column(frame.column_names.index(name), name, _labels_as_numbers(known, words))
     return frame
 
 
@@ -172,8 +190,8 @@ def arrow(where: Path | str) -> ModuleType:
 
 
 @contextmanager
-def _naming(path: Path, first_line: int) -> Iterator[None]:
-    """Put the file and the line before what pyarrow reports."""
+def _naming(path: Path, first_line: int, named: dict[int, str] | None = None) -> Iterator[None]:
+    """Put the file and the line before what pyarrow reports; named: columns of numbers that are no weight, by their place."""
     pyarrow = arrow(path)
     try:
         yield
@@ -185,9 +203,10 @@ def _naming(path: Path, first_line: int) -> Iterator[None]:
             raise FormatError(
                 f"{where}: is not UTF-8; if it is Latin-1: iconv -f LATIN1 -t UTF-8 {path} > FILE"
             ) from None
-        value = VALUE.search(text)
-        if value:
-            raise FormatError(f"{where}: weight is {value[1]!r}; {number_wanted(value[1])}") from None
+        if value := VALUE.search(text):
+            name = (named or {}).get(int(value[1]), "")
+            what = f"column {name!r}" if name else "weight"
+            raise FormatError(f"{where}: {what} is {value[2]!r}; {number_wanted(value[2], not name)}") from None
         raise FormatError(f"{where}: cannot be read as a table: {text[:200]}") from None
 
 

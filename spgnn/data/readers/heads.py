@@ -23,8 +23,16 @@ BOM = b"\xef\xbb\xbf"
 HEADER = re.compile(rb"nodes:?\s*(\d{1,18})[\s,|]+edges:?\s*(\d{1,18})", re.IGNORECASE)
 IDS = re.compile(rb"(?:0|[1-9]\d{0,17})(\.0*)?")  # 007 is a name
 NAMES = re.compile(rb'"|(?:^|[\s,;])(?:0\d|[A-Za-z\x80-\xff])')  # in lines of numbers
+BIPARTITE = re.compile(rb"^%[ \t]*bip\b", re.MULTILINE)  # as KONECT says it
+SAMPLED_BYTES = 1 << 18  # in which values of a first line are looked for
 COMMENT = re.compile(rb"^[ \t]*[#%][^\n]*", re.MULTILINE)
-SOURCE_NAMES, TARGET_NAMES = ("source", "src", "from"), ("target", "dst", "destination", "to")
+SOURCE_NAMES = ("source", "src", "from", "head", "subject")
+TARGET_NAMES = ("target", "dst", "destination", "to", "tail", "object")
+SAME_KIND = {  # words in names of columns that say which end, and not of what
+    *SOURCE_NAMES, *TARGET_NAMES, *"id ids node nodes name key no num number index idx vertex entity".split(), "",
+    *"a b i j u v x y l r s t h in out left right first second begin start end origin dest sender receiver recipient".split(),
+    *"parent child ancestor descendant one two other orig of the".split(),
+}  # fmt: skip
 WEIGHT_NAMES = ("weight", "weights", "edge_weight", "w", "value", "val")
 
 
@@ -42,6 +50,8 @@ class Head:
         is_plain:          the first edge has numbers alone, without quotes or empty cells.
         first_line:        the number of the line of the first edge.
         point:             of decimals, a comma where the first edge has it.
+        taken:             what the first line was taken for, where nothing else says it.
+        is_bipartite:      comments say that sources and targets are two kinds of nodes.
     """
 
     n_bytes: int
@@ -54,6 +64,8 @@ class Head:
     is_plain: bool
     first_line: int
     point: str = "."
+    taken: str = ""
+    is_bipartite: bool = False
 
     @property
     def has_weights(self) -> bool:
@@ -65,6 +77,11 @@ class Head:
         """The columns source, target and perhaps weight."""
         columns = () if self.lines is None else (self.lines.source, self.lines.target, self.lines.weight)
         return [column for column in columns if column >= 0]
+
+    @property
+    def ends(self) -> list[str]:
+        """The names of the columns source and target, or their numbers."""
+        return [self.names[column] if self.names else str(column + 1) for column in self.used[:2]]
 
     @property
     def unread(self) -> list[str]:
@@ -86,17 +103,22 @@ class Head:
 
 
 class FirstRow(NamedTuple):
-    """A line that is no comment: its first byte, unpacked, its number, its text, and the HEADER of comments before it."""
+    """A line that is no comment: its first byte, unpacked, its number, its text, what comments before it say, what follows.
+
+    Args: header  the HEADER of comments; is_bipartite: one says so; rest: the first lines after it.
+    """
 
     start: int
     line: int
     text: bytes
     header: re.Match | None
+    is_bipartite: bool
+    rest: bytes
 
 
 def _first_rows(path: Path) -> tuple[list[FirstRow], int]:
     """Return the first two lines that are no comments, and the bytes of a file that has fewer."""
-    n_bytes, rows, header = 0, [], None
+    n_bytes, rows, header, is_bipartite = 0, [], None, False
     for block, line in line_blocks(path):
         at = len(BOM) if line == 1 and block.startswith(BOM) else 0
         while at < len(block):
@@ -104,10 +126,12 @@ def _first_rows(path: Path) -> tuple[list[FirstRow], int]:
             if not rows or not _is_like(rows[0].text, block[at : block.find(b"\n", at) + 1 or len(block)]):
                 at = COMMENTS_END(block, at)
             header = header or HEADER.search(block, start, at)
+            is_bipartite = is_bipartite or bool(BIPARTITE.search(block[start:at]))
             if at == len(block):
                 break
             end = block.find(b"\n", at) + 1 or len(block)
-            rows.append(FirstRow(n_bytes + at, line + block.count(b"\n", 0, at), block[at:end].rstrip(b"\r\n"), header))
+            text, rest = block[at:end].rstrip(b"\r\n"), block[end : end + SAMPLED_BYTES]
+            rows.append(FirstRow(n_bytes + at, line + block.count(b"\n", 0, at), text, header, is_bipartite, rest))
             if len(rows) == 2:
                 return rows, n_bytes
             at = end
@@ -128,7 +152,7 @@ def read_head(path: Path, wanted: TableConfig = DEFAULTS) -> Head:
     """
     rows, n_bytes = _first_rows(path)
     known = (*SOURCE_NAMES, *TARGET_NAMES, wanted.source, wanted.target)
-    names, separator = _names(rows, known)
+    names, separator, taken = _names(rows, known, wanted.source.isdigit() or wanted.target.isdigit())
     is_title = names is not None
     header = next((row.header for row in reversed(rows[: 1 + is_title]) if row.header), None)
     n_nodes, n_edges = map(int, header.groups()) if header else (0, 0)
@@ -140,7 +164,10 @@ def read_head(path: Path, wanted: TableConfig = DEFAULTS) -> Head:
         _is_plain(edge.text, lines, wanted),
         "," if separator != "," and _has_commas(edge.text, separator) else ".",
     )
-    return Head(edge.start, is_title, tuple(names), n_nodes, n_edges, lines, separator, is_plain, edge.line, point)
+    return Head(
+        edge.start, is_title, tuple(names), n_nodes, n_edges, lines, separator, is_plain, edge.line, point, taken,
+        rows[0].is_bipartite,
+    )  # fmt: skip
 
 
 def has_names(path: Path, head: Head) -> bool:
@@ -172,10 +199,10 @@ def edge_chunks(path: Path, size: int) -> Iterator[np.ndarray]:
             yield edges[start : start + size]
 
 
-def read_title(path: Path, known: tuple[str, ...]) -> tuple[list[str], str, int, int]:
-    """Return the names of the columns of a table, or their numbers, its separator, and the first byte and line of its rows."""
+def read_title(path: Path, known: tuple[str, ...]) -> tuple[list[str], str, int, int, str]:
+    """Return the names of the columns of a table, or their numbers, its separator, the first byte and line of its rows, and Head.taken."""
     rows, _ = _first_rows(path)
-    names, separator = _names(rows, known)
+    names, separator, taken = _names(rows, known)
     if len(rows) <= (names is not None):
         raise FormatError(f"{path}: holds no row; expected one for each node")
     first = rows[names is not None]
@@ -184,27 +211,44 @@ def read_title(path: Path, known: tuple[str, ...]) -> tuple[list[str], str, int,
         separator,
         first.start,
         first.line,
+        taken,
     )
 
 
-def _names(rows: list[FirstRow], known: tuple[str, ...]) -> tuple[list[str] | None, str]:
-    """Return the names of columns of a first line, or None where it is a row, and the separator.
+def _names(rows: list[FirstRow], known: tuple[str, ...], by_number: bool = False) -> tuple[list[str] | None, str, str]:
+    """Return the names of columns of a first line, or None where it is a row, the separator, and a note on a guess.
 
-    They are names where one is known; or where none is a number, and the next line has some or cells have a separator.
+    They are names where one is known; or where none is a number, and the next line has some. A line of text before others
+    is taken for a row where a value of it comes again, or columns are given by_number; where cells have no separator too.
     """
     separator = separator_of(rows[0].text) if rows else ""
     cells = [cells_of(row.text, separator) for row in rows]
     if not rows or any(map(is_number_text, cells[0])):
-        return None, separator
-    is_known = {name.lower() for name in cells[0]} & {name.lower() for name in known if name}
-    return cells[0] if is_known or separator or any(map(is_number_text, cells[-1])) else None, separator
+        return None, separator, ""
+    if {name.lower() for name in cells[0]} & {name.lower() for name in known if name}:
+        return cells[0], separator, ""
+    if len(rows) > 1 and any(map(is_number_text, cells[1])):
+        return cells[0], separator, ""
+    shown = f"the first line ({', '.join(cells[0])[:80]}) was taken for"
+    words = {cell for cell in cells[0] if cell}
+    again = (words & {*cells_of(line, separator)} for line in (rows[0].rest.splitlines() if separator else ()))
+    if not separator or len(rows) < 2 or by_number or any(again):
+        return None, separator, f"{shown} a row, not for names of columns" if separator else ""
+    return cells[0], separator, f"{shown} names of columns"
+
+
+def kinds_of(ends: list[str], is_bipartite: bool = False) -> list[str]:
+    """Return the names of the columns of edges where they are of two kinds of nodes, as customer and product; else []."""
+    words = [{*re.split("[^a-z]+", name.lower().removesuffix("id"))} - SAME_KIND for name in ends]
+    is_kind = all(words) and words[0].isdisjoint(words[1]) and len({min(word)[:3] for word in words}) == 2
+    return ends if is_bipartite or is_kind else []
 
 
 def column_of(where: str, names: list[str], wanted: str, option: str) -> int:
     """Return the place of a column that an option names; FormatError with the names that there are."""
     if wanted in names:
         return names.index(wanted)
-    if not names and wanted.isascii() and wanted.isdigit() and 0 < int(wanted) < 100:
+    if wanted.isascii() and wanted.isdigit() and 0 < int(wanted) <= (len(names) or 100):
         return int(wanted) - 1
     if names:
         raise FormatError(f"{where}: no column {wanted!r} ({option}){nearest(wanted, names)}")
@@ -265,6 +309,12 @@ def _lines(where: str, names: list[str], edge: bytes, separator: str, wanted: Ta
         if set(lower) & {*SOURCE_NAMES, *TARGET_NAMES}:
             raise FormatError(f"{where}: names {_list(names)}, and the first edge has {count} columns; name each")
         names.clear()
+    if count == 3 and not (names or wanted.source or wanted.target or wanted.weight or is_number_text(cells[2])):
+        if not all(map(is_number_text, cells[:2])):
+            raise FormatError(
+                f"{where}: the third column is {cells[2]!r}, no weight: name the columns by --source 1 --target 3, or omit "
+                "weights by --weight none of `spgnn convert`"
+            )
     return EdgeLines(count, *edge_columns(where, names, count, wanted))
 
 
@@ -311,11 +361,12 @@ def words_of(line: bytes) -> list[bytes]:
 
 
 def is_number_text(cell: str) -> bool:
+    """Whether a cell is a number, of the digits 0 to 9."""
     try:
         float(cell)
     except ValueError:
         return False
-    return True
+    return cell.isascii() and "_" not in cell
 
 
 def _list(names: list[str]) -> str:

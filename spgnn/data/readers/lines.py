@@ -17,8 +17,13 @@ from .text import Progress, line_blocks
 MOST_ID = 10**18 - 1
 DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+(?:[eE][-+]?\d+)?")
 NUMBER = re.compile(rb"[-+]?[\d.]+(?:[eE][-+]?\d+)?")
+PERCENT = re.compile(r"([-+]?[0-9]+(?:\.[0-9]+)?) ?%")
 THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+")
 SHOWN_BYTES = 30  # of a bad value
+
+
+class EmptyCell(FormatError):
+    """A line whose ids and weight are there, and another cell is empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +52,23 @@ class EdgeLines:
         where = (self.count, self.source, self.target, self.weight)
         ids, weights, fault = _text.read_edges(block, *where, self.low, self.high, self.marks)
         if fault is not None:
+            if fault[1] == "columns" and fault[2] < self.count:
+                self._check_cells(f"{path}:{line + fault[0]}", block.split(b"\n", fault[0] + 1)[fault[0]])
             raise FormatError(f"{path}:{line + fault[0]}: {self._message(*fault[1:])}")
         return np.frombuffer(ids, np.int64).reshape(-1, 2), np.frombuffer(weights)
+
+    def _check_cells(self, where: str, line: bytes) -> None:
+        """Raise FormatError if cells of a line are empty that has as many as the others."""
+        cells = next(
+            (line.split(mark) for mark in (b",", b";", b"\t") if line.count(mark) + 1 == self.count > 1), [b"-"]
+        )
+        if all(cell.strip() for cell in cells):
+            return
+        for name, column in zip(self.names, (self.source, self.target, self.weight)):
+            if column >= 0 and not cells[column].strip():
+                none = ", or read none by --weight none of `spgnn convert`" if column == self.weight else ""
+                raise FormatError(f"{where}: the {name} is missing; fill it, or omit the line{none}")
+        raise EmptyCell(f"{where}: a cell is empty; first read the table by `spgnn convert`")
 
     def _message(self, fault: str, column: int, text: bytes) -> str:
         if fault == "columns":
@@ -108,6 +128,12 @@ def number_wanted(text: str, is_weight: bool = True) -> str:
         return f"expected a finite number without commas: {text.replace(',', '')}, or {text.replace(',', '.')}"
     if DECIMAL_COMMA.fullmatch(text):
         return f"expected a finite number, with a point: {text.replace(',', '.')}"
+    if found := PERCENT.fullmatch(text):
+        return f"expected a finite number without %: {found[1]}"
+    if text.isdigit() and not text.isascii():
+        return (
+            f"expected a finite number, of the digits 0 to 9: {int(text)}" if text.isdecimal() else "expected a number"
+        )
     if not is_weight or text[:1] in "-+0123456789.":
         return "expected a finite number"
     return "expected a finite number; `spgnn convert --weight none` reads no weights, and each row is an edge"

@@ -22,6 +22,10 @@ FREE_NODES = 1 << 20
 NODES_PER_EDGE = 64
 CsrParts = tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int, ...]]  # data, indices, indptr, shape
 NONE = ("None", "nan", "NaT", "<NA>")  # no label, where it is no text
+NO_VALUE = (  # no value, where it is text, as pandas.read_csv has it
+    "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA", "NULL", "NaN",
+    "None", "n/a", "nan", "null",
+)  # fmt: skip
 
 
 def check_node_count(path: Path | str, n_nodes: int, n_edges: int, what: str) -> None:
@@ -164,10 +168,16 @@ def named_labels(where: Path | str, y: np.ndarray) -> dict[str, Any]:
         return {"y": read_labels(y)}
     if y.ndim != 1:
         raise FormatError(f"{where}: text of shape {y.shape}; expected one label per node")
-    text = np.array(["" if is_none(label) else str(label) for label in y], object)
+    text = np.array(["" if is_none(label) or str(label) in NO_VALUE else str(label) for label in y], object)
     classes = sorted(set(text) - {""})
     number = {name: number for number, name in enumerate(classes)}
     return {"y": np.array([number.get(name, UNLABELLED) for name in text], np.int64), "classes": tuple(classes)}
+
+
+def no_label_notes(where: Path | str, y: np.ndarray) -> list[str]:
+    """Return a note on labels that are the text of a missing value, [] without one."""
+    words = [label for label in y.ravel().tolist() if isinstance(label, str) and label in NO_VALUE]
+    return [f"{where}: {len(words):,} labels are {', '.join(sorted(set(words)))}: no label"] if words else []
 
 
 def is_none(value: object) -> bool:

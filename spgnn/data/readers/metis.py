@@ -61,7 +61,10 @@ def read_metis(path: Path, progress: Progress = None, duplicates: Duplicates = "
         raise FormatError(f"{path}: lines for {n_lines} nodes; the header declares {n_nodes}; was the file cut off?")
     src, dst = np.concatenate(src), np.concatenate(dst)
     if len(src) != 2 * n_edges:
-        raise FormatError(f"{path}: {len(src)} neighbours; expected {2 * n_edges}, for {n_edges} edges of the header")
+        raise FormatError(
+            f"{path}: {len(src)} neighbours; expected {2 * n_edges} for {n_edges} edges of the header, as METIS lists each edge "
+            "at both of its ends"
+        )
     meta = {"node_weights": "ignored"} if skip else {}
     graph = coo_graph(path, src, dst, n_nodes, np.concatenate(weight) if has_weights else None, duplicates, meta=meta)
     if not graph.is_symmetric:
@@ -83,7 +86,7 @@ def _header(path: Path, line: int, values: np.ndarray) -> tuple[int, int, bool, 
         raise FormatError(f"{where}: {n_constraints} weights per node; expected at most 1000")
     has_sizes, has_node_weights, has_weights = (digit == "1" for digit in flags)
     bound = text_bytes_bound(path)
-    if n_nodes > bound or 4 * n_edges > bound:  # a node takes a newline, an edge two numbers and two blanks
+    if n_nodes > bound or 2 * n_edges > bound:  # a node takes a newline, an end of an edge a number and a blank
         raise FormatError(
             f"{where}: declares {n_nodes} nodes, {n_edges} edges, more than {path.stat().st_size} bytes hold"
         )

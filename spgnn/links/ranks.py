@@ -16,7 +16,6 @@ from ..errors import NumericalError, ShapeError, UsageError, agree
 from ..spmm.kernels import _kernels
 
 Ties = Literal["mean", "optimistic", "pessimistic"]
-BLOCK_BYTES = 1 << 26  # of the queries that all ranks hold at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +58,8 @@ class Candidates:
     Raises: ShapeError for another shape or type. Collective, as every method.
     """
 
+    block_bytes = 1 << 26  # of the queries that all ranks hold at once
+
     def __init__(self, dgraph: DistGraph, Z_nF: torch.Tensor):
         problem, n = None, len(dgraph.node_n)
         if Z_nF.ndim != 2 or len(Z_nF) != n or Z_nF.dtype not in (torch.float32, torch.float64):
@@ -98,7 +99,7 @@ class Candidates:
         Queries are on all ranks, in blocks; candidates do not move. Source: filtered ranks, Bordes et al. 2013, 4.1.
         """
         indptr, ids = (np.zeros(len(x_qF) + 1, np.int64), np.zeros(0, np.int64)) if known is None else known
-        block = max(1, BLOCK_BYTES // max(1, x_qF.shape[1] * x_qF.itemsize))
+        block = max(1, self.block_bytes // max(1, x_qF.shape[1] * x_qF.itemsize))
         counts_2q = np.zeros((2, len(x_qF)), np.int64)
         for start in range(0, len(x_qF), block):
             of_block = slice(start, start + block)

@@ -7,7 +7,7 @@ from worlds import parallel
 
 import spgnn
 from spgnn.errors import NumericalError, ShapeError, UsageError
-from spgnn.links import Candidates, LinkRanks, ranks
+from spgnn.links import Candidates, LinkRanks
 from spgnn.spmm.kernels import _kernels
 
 N, F = 100, 24
@@ -52,8 +52,8 @@ def test_filtered_ranks_are_those_of_dense_scores(comm, dtype):
         assert equal.any()
 
 
-@parallel([1, 2, 3, 4])
-def test_ranks_do_not_depend_on_ranks_blocks_and_threads(comm, monkeypatch):
+@parallel([1, 2, 3, 4], mpi=[])
+def test_ranks_do_not_depend_on_ranks_blocks_and_threads(comm):
     rng = np.random.default_rng(1)
     Z_NF = rng.normal(size=(700, 33)).astype(np.float32)
     Z_NF[rng.permutation(700)[:350]] = Z_NF[0]
@@ -64,7 +64,7 @@ def test_ranks_do_not_depend_on_ranks_blocks_and_threads(comm, monkeypatch):
     for block in (1, 7, 64, 1000):
         for threads in (1, 2):
             Z.threads = threads
-            monkeypatch.setattr(ranks, "BLOCK_BYTES", block * 33 * 4)
+            Z.block_bytes = block * 33 * 4
             found = Z.ranks(Z.rows(head_q), target_q)
             assert np.array_equal(found.above_q, expected.above_q)
             assert np.array_equal(found.equal_q, expected.equal_q)
@@ -98,7 +98,7 @@ def test_constant_scores_have_the_mean_rank():
     assert found.hits(50) == 0 and found.hits(51) == 1
 
 
-@parallel([2])
+@parallel([2], mpi=[])
 def test_scores_that_are_no_numbers_and_rows_that_do_not_fit_are_errors(comm):
     Z = candidates_of(comm, np.ones((6, 2)))
     with pytest.raises(NumericalError, match="not finite"):

@@ -88,7 +88,7 @@ def test_what_cannot_be_computed_layer_by_layer_is_refused_with_the_fix(trained,
         predict(folder, comm, parts, out, evaluation="layerwise")
     with pytest.raises(UsageError, match="embeddings requires evaluation together"):
         predict(folder, comm, parts, out, str(tmp_path / "e.npy"), evaluation="layerwise")
-    with pytest.raises(UsageError, match="GRAPH is no partition folder.*hops=1"):
+    with pytest.raises(UsageError, match="GRAPH is no partition folder.*--hops 1"):
         predict(folder, comm, "sbm:n=50", out, evaluation="layerwise")
     assert "evaluation" not in predict(folder, comm, parts, out, evaluation="auto", memory="1MB")
 

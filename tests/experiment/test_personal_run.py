@@ -107,10 +107,10 @@ def test_the_general_phase_ends_where_the_loss_is_flat(tmp_path):
 
 
 @pytest.mark.parametrize("options, message", [
-    ({"mode": "full", "parts": 0}, "--personal requires --mode average"),
-    ({"loss": "mse"}, "--loss mse is for numbers, which --mode average does not train on"),
-    ({"sampler": "neighbour", "fanout": "2,2", "sync": "gradients"}, "--sync gradients needs gradients of whole parts"),
-    ({"sampler": "neighbour", "fanout": "2,2", "correct": "drift"}, "--correct drift needs gradients of whole parts"),
+    ({"mode": "full", "parts": 0}, "personal requires mode average"),
+    ({"loss": "mse"}, "loss mse is for numbers, which mode average does not train on"),
+    ({"sampler": "neighbour", "fanout": "2,2", "sync": "gradients"}, "sync gradients needs gradients of whole parts"),
+    ({"sampler": "neighbour", "fanout": "2,2", "correct": "drift"}, "correct drift needs gradients of whole parts"),
 ])  # fmt: skip
 def test_options_that_do_not_fit_are_refused_before_anything_is_read(tmp_path, options, message):
     with pytest.raises(UsageError, match=message):

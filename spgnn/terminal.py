@@ -11,8 +11,8 @@ from .errors import as_given, message_lines
 
 
 def say(message: str) -> None:
-    """Write one message line to stderr, with options as they were given."""
-    sys.stderr.write(message_lines(as_given(message), sys.stderr))
+    """Write one message line to stderr, with options as they were given; on a terminal a line of `redraw` makes way."""
+    sys.stderr.write(("\r\x1b[K" if sys.stderr.isatty() else "") + message_lines(as_given(message), sys.stderr))
     sys.stderr.flush()
 
 

@@ -37,6 +37,8 @@ class EpochLines:
         if self.is_rewritten:
             self._next_s, self._is_drawn = now + 0.1, True
             redraw(parts, "  ", ("wait", "train", "gradient", "seconds", "left", "test", "val"), self.in_notebook)
+            if is_last:
+                self.end()
         else:
             self._next_s = now + SECONDS_BETWEEN_LINES
             say("  ".join(parts.values()))

@@ -35,7 +35,7 @@ def flat(known):
 
 
 @parallel([1, 2, 3, 4], mpi=[3])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_filtered_ranks_are_those_of_dense_scores(comm, dtype):
     rng = np.random.default_rng(0)
     Z_NF = rng.integers(-2, 3, (N, F)).astype(dtype)  # integers: NumPy's sums are exact, and ties are many

@@ -74,7 +74,7 @@ def plan(graph: str, config: PlanConfig, as_json: bool) -> None:
             write_json(line.to_dict() | {"fastest": line is best})
     else:
         write(folded(planned.title(graph)))
-        rates = "" if config.machine else "; seconds not calibrated: see `spgnn doctor --calibrate`"
+        rates = "" if config.machine else "; seconds not calibrated"
         memory = bytes_text(machine.memory_bytes)
         write(folded(f"{machine.name}: {machine.ranks_per_host} rank(s) per host, {memory} of memory{rates}"))
         rows = [_row(line, line is best) for line in lines]

@@ -357,8 +357,11 @@ class NodeTable:
         return X if is_wide or np.any(np.abs(X) > 2**24) else X.astype(np.float32), names
 
     def _note_filled(self, lost_of: dict[str, int], absent: int) -> None:
-        values = f"{sum(lost_of.values()):,} missing values of {len(lost_of):,} columns ({', '.join(lost_of)[:80]})"
-        said = " and ".join([values] * bool(lost_of) + [f"{absent:,} nodes without a row"] * bool(absent))
+        count, named = sum(lost_of.values()), ", ".join(lost_of)[:80]
+        values = f"{count:,} missing value{'s' * (count != 1)} in column{'s' * (len(lost_of) != 1)} {named}"
+        said = " and ".join(
+            [values] * bool(lost_of) + [f"{absent:,} node{'s' * (absent != 1)} without a row"] * bool(absent)
+        )
         fill = "the mean of the column" if self.wanted.missing == "mean" else "0"
         self.notes += [f"{self.where}: features of {said} are {fill}"] if said else []
 

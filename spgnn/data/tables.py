@@ -357,12 +357,10 @@ class NodeTable:
         return X if is_wide or np.any(np.abs(X) > 2**24) else X.astype(np.float32), names
 
     def _note_filled(self, lost_of: dict[str, int], absent: int) -> None:
-        count, named = sum(lost_of.values()), ", ".join(lost_of)[:80]
-        values = f"{count:,} missing value{'s' * (count != 1)} in column{'s' * (len(lost_of) != 1)} {named}"
-        said = " and ".join(
-            [values] * bool(lost_of) + [f"{absent:,} node{'s' * (absent != 1)} without a row"] * bool(absent)
-        )
-        fill = "the mean of the column" if self.wanted.missing == "mean" else "0"
+        count, fill = sum(lost_of.values()), "the mean of the column" if self.wanted.missing == "mean" else "0"
+        values = f"{count:,} missing value{'s' * (count != 1)} of {', '.join(lost_of)[:80]}"
+        nodes = f"{absent:,} node{'s' * (absent != 1)} without a row"
+        said = " and ".join([values] * bool(lost_of) + [nodes] * bool(absent))
         self.notes += [f"{self.where}: features of {said} are {fill}"] if said else []
 
     def _filled(self, where: str, graph: Graph, values_N: np.ndarray, lost_N: np.ndarray) -> np.ndarray:

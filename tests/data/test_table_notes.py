@@ -70,7 +70,7 @@ def test_what_is_filled_and_has_no_edge_is_counted(tmp_path, missing, fill, x):
     assert dict(zip(graph.ids, graph.X[:, 0].tolist())) == dict(zip("abcd", x))
     assert graph.meta["notes"] == [
         f"1 of 4 nodes have no edge: they are rows of {tmp_path}/n.csv",
-        f"{tmp_path}/n.csv: features of 1 missing value in column x and 1 node without a row are {fill}",
+        f"{tmp_path}/n.csv: features of 1 missing value of x and 1 node without a row are {fill}",
     ]
     with pytest.raises(FormatError, match="1 of 4 nodes have no row, node d first; add them"):
         load_graph(tmp_path / "e.txt", features=tmp_path / "n.csv", relabel=True)

@@ -13,10 +13,10 @@ from spgnn import cli
 from spgnn.config import TrainConfig, build
 from spgnn.dist import SelfCommunicator, run_threads
 from spgnn.distgraph import Fields, distribute
-from spgnn.errors import GraphError, UsageError
+from spgnn.errors import GraphError, ShapeError, UsageError
 from spgnn.experiment import predict, resume, run
 from spgnn.graph import graph_from_coo, normalise, random_edge_split
-from spgnn.layers import EdgeDecoder
+from spgnn.layers import GCN, EdgeDecoder, Stack
 from spgnn.layers.registry import FAMILIES, ModelSpec
 from spgnn.training.trainer import Trainer
 
@@ -259,6 +259,8 @@ def test_labels_that_are_not_used_or_lack_are_mentioned(folder, capsys):
     dgraph = distribute(graph_of(y=None))
     with pytest.raises(GraphError, match="no labels of edges; give them with"):
         spgnn.train(model_of(graph, "gcn"), dgraph, on="edges")
+    with pytest.raises(ShapeError, match="a row per own edge and a column per class"):
+        spgnn.train(Stack(GCN(F, 2)), distribute(graph), on="edges")
     fields = Fields(dgraph, np.zeros((1, N, F)), np.zeros((1, L, 1)), on="edges")
     with pytest.raises(UsageError, match="on = 'edges' is not possible with Fields"):
         spgnn.train(model_of(graph, "gcn"), fields, on="edges")

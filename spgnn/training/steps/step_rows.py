@@ -102,6 +102,8 @@ class StepRows:
         """Return the hops of the layers and ""; or () and why rows cannot be pruned. Collective."""
         if getattr(self.dgraph.X, "requires_grad", False):
             return (), "X requires a gradient"
+        if self.dgraph.on == "edges":
+            return (), "targets are edges"
         return pruned_hops(self.model, self.run)
 
     def _take(self, run: DryRun, masks: list[np.ndarray], hops: tuple[int, ...]) -> None:

@@ -22,8 +22,8 @@ NO_MEMORY = (
 STYLES = {"bold": "1", "red": "31", "green": "32", "yellow": "33"}
 CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
-OPTION = re.compile(  # a command; an option and its value
-    r"(`[^`]*`|spgnn [a-z][^;,]*)|(?<![\w-])--([a-z][a-z-]*)(?: ([A-Z]{2,}|\d+)\b)?"
+OPTION = re.compile(  # a command, or a name of the user's in quotes; an option and its value
+    r"(`[^`]*`|(?<!\w)(?:'[^'\n]*'|\"[^\"\n]*\")|spgnn [a-z][^;,]*)|(?<![\w/-])--([a-z][a-z-]*)(?: ([A-Z]{2,}|\d+)\b)?"
 )
 
 # What others call an option or one of its values -> ours, the first that is known where it was given.

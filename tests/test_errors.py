@@ -3,6 +3,7 @@
 import pytest
 
 import spgnn
+import spgnn.config  # has the keywords, and is imported by what reads graphs
 from spgnn.cli import main
 from spgnn.errors import InputError
 
@@ -11,6 +12,8 @@ MESSAGES = {
     "give --nodes": "give n_nodes",
     "number them: spgnn convert F DST --relabel; or --id": "number them: spgnn convert F DST --relabel; or id",
     "`spgnn convert --relabel` or torchrun --nnodes": "`spgnn convert --relabel` or torchrun --nnodes",
+    "column '--hidden' is missing; give --features FILE": "column '--hidden' is missing; give features=FILE",
+    "/data/--features FILE.csv: no such file": "/data/--features FILE.csv: no such file",
 }
 
 

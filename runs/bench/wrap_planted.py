@@ -153,9 +153,13 @@ def flipped(made_of: classmethod) -> classmethod:
 
 def conv_of(name: str, *args, **kwargs) -> Callable:
     """Return what makes a module of PyG from F to C columns."""
-    import torch_geometric.nn as g
 
-    return lambda: getattr(g, name)(*(args or (F, C)), **kwargs)
+    def made() -> nn.Module:
+        import torch_geometric.nn as g
+
+        return getattr(g, name)(*(args or (F, C)), **kwargs)
+
+    return made
 
 
 # And of wrap itself: what is changed, how, and the module and graph that show it.

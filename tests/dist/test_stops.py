@@ -58,7 +58,6 @@ def losses(folder):
         ("mpi", signal.SIGINT, "rank", 130),
         ("srun", signal.SIGUSR1, "rank", 75),
         ("torch", signal.SIGTERM, "rank", 1),  # torchrun's own, whatever fails
-        ("torch", signal.SIGUSR1, "launcher", -signal.SIGUSR1),  # it ends, and with it its ranks
     ],
 )
 def test_a_signal_ends_all_ranks_with_its_exit_code_and_the_run_goes_on_bitwise(tmp_path, by, number, to, code):

@@ -270,3 +270,14 @@ def test_a_bar_fits_the_terminal_and_shows_the_end_of_a_path(clock, monkeypatch,
     start, drawn, end = drawn_on_a_terminal(monkeypatch, columns, draw)
     assert (start, end) == ("", "") and len(drawn) < columns
     assert " 50 %" in drawn and ("edges.txt" in drawn) == (columns >= 40)
+
+
+def test_a_message_takes_the_place_of_an_open_line_and_the_last_epoch_ends_its_own(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", stderr := Terminal())
+    lines = EpochLines(2)
+    for epoch in (1, 2):
+        lines._next_s = 0
+        lines(record(epoch))
+        console.say(f"after {epoch}")
+    shown = [line.rpartition("\x1b[K")[2] for line in stderr.getvalue().split("\n")]
+    assert shown[0] == "spgnn: after 1" and shown[1].startswith("epoch 2 of 2") and shown[2] == "spgnn: after 2"

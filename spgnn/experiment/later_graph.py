@@ -1,4 +1,4 @@
-"""A later graph as the model of a run reads it: its columns by name, and scores by the names of classes."""
+"""Give a later graph the columns of a run, found by name, and its numbers of classes."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ class JobMember:
         """Report a stop of all ranks on rank 0, and end this process with its exit code; with 0 on other ranks of MPI.
 
         MPI is finalised, not aborted: a job that Slurm requeues would meet the files of an aborted one in shared memory.
-        Collective, in place of the end of world().
+        Collective; world() does not close the communicator afterwards.
         """
         if self.rank == 0:
             sys.stderr.write(message_lines(str(stop), sys.stderr))

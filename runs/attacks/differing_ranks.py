@@ -81,7 +81,7 @@ def differ(name: str, value, odd: int) -> str:
         if epochs:
             return "after the first epoch"
         said = str(error)
-        is_named = re.search(rf"option\.{name} is |--{name.replace('_', '-')}\b", said)
+        is_named = re.search(rf"option\.{name} is |\b{name}\b", said)
         return "" if is_named else f"is not named: {said[:300]}"
     except Exception as error:
         return f"{type(error).__name__}: {error}"[:300]

@@ -21,7 +21,7 @@ def attack(seed: int, amount: int):
         counts["refused"] += code == 3
         counts["named with layer, rank and node"] += code == 5
         on_rank = f", rank {ranks - 1}" if ranks > 1 else ""
-        if code not in (3, 5) or (code == 5 and not re.match(f"epoch 2: .*: {source}{on_rank}. Lower --lr", said)):
+        if code not in (3, 5) or (code == 5 and not re.match(f"epoch 2: .*: {source}{on_rank}. Lower lr", said)):
             failures.append(f"{value} as {place} on {ranks} ranks: exit code {code}, expected {source}: {said[:400]}")
     return counts, failures
 

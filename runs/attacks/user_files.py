@@ -114,7 +114,7 @@ def objects(rng) -> Iterator[tuple[str, object, object]]:
         values = torch.arange(1.0, 1 + ends.shape[1]).reshape(shape)
         data = SimpleNamespace(edge_index=torch.from_numpy(ends), x=None, y=None, num_nodes=N, edge_attr=values)
         graph = spgnn.from_pyg(data)
-        yield f"edge_attr of shape {shape}", np.sort(graph.A.data).tolist(), values.ravel().tolist()
+        yield f"edge_attr of shape {shape}", np.sort(graph.edge_attr, axis=0).ravel().tolist(), values.ravel().tolist()
     yield from directed_layers(rng)
 
 

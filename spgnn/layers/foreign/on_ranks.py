@@ -82,7 +82,7 @@ class OnRanks(TorchFunctionMode):
         return out
 
     def _sizes(self, func: Any, out: Any, x: torch.Tensor, args: tuple[Any, ...]) -> Any:
-        """Return x.size(dim) or x.shape, in which the number of rows of a rank is an RowCount."""
+        """Return x.size(dim) or x.shape, in which the number of rows of a rank is a RowCount."""
         dim = row_dim(x)
         if self.trusted[-1] or func not in SIZES or x is not args[0]:
             return out

@@ -54,22 +54,31 @@ class Candidates:
     A score is one chain of additions in ascending order of columns, whatever the block, the thread or the rank, so equal
     rows have equal scores, and ties are exact.
 
-    Args: Z_nF  (n, F) float32 or float64 tensor, rows of the own nodes in the order of dgraph.node_n.
-    Raises: ShapeError for another shape or type. Collective, as every method.
+    Args:   Z_nF   (n, F) float32 or float64 tensor, rows of the own nodes in the order of dgraph.node_n.
+            among  (first, last): only nodes first to last - 1, original ids, are candidates, such as the items of a
+                   recommender; their rows are copied. None: all nodes.
+    Raises: ShapeError for another shape or type; UsageError for an empty range. Collective, as every method.
     """
 
     block_bytes = 1 << 26  # of the queries that all ranks hold at once
 
-    def __init__(self, dgraph: DistGraph, Z_nF: torch.Tensor):
+    def __init__(self, dgraph: DistGraph, Z_nF: torch.Tensor, among: tuple[int, int] | None = None):
         problem, n = None, len(dgraph.node_n)
+        self.first, self.last = among or (0, dgraph.n_nodes)
+        if not 0 <= self.first < self.last <= dgraph.n_nodes:
+            problem = UsageError(f"among={among}; expected (first, last), 0 <= first < last <= {dgraph.n_nodes}")
         if Z_nF.ndim != 2 or len(Z_nF) != n or Z_nF.dtype not in (torch.float32, torch.float64):
             problem = ShapeError(f"Z is {Z_nF.dtype} {tuple(Z_nF.shape)}; expected float32 or float64 of ({n}, F)")
         agree(dgraph.comm, problem)
-        self.comm, self.n_nodes, self.is_counted = dgraph.comm, dgraph.n_nodes, dgraph.is_counted
-        self.Z_nF = Z_nF.detach().contiguous().numpy()
+        self.comm, self.is_counted, self.threads = dgraph.comm, dgraph.is_counted, dgraph.A.threads
+        self.Z_nF = self.C_mF = Z_nF.detach().contiguous().numpy()
         self.place_N = np.full(dgraph.n_nodes, -1, np.int64)  # of a node in Z; -1: of another rank
         self.place_N[dgraph.node_n] = np.arange(n)
-        self.threads = dgraph.A.threads
+        own_m = np.flatnonzero((dgraph.node_n >= self.first) & (dgraph.node_n < self.last))
+        if len(own_m) < n:
+            self.C_mF = self.Z_nF[own_m]
+        self.place_n1 = np.full(n + 1, -1, np.int64)  # of a row of Z in C; -1: no candidate, as the last entry
+        self.place_n1[own_m] = np.arange(len(own_m))
 
     def rows(self, node_q: np.ndarray) -> np.ndarray:
         """Return the rows of nodes of any ranks, (q, F), on all ranks; node_q: original ids, the same on all."""
@@ -90,14 +99,16 @@ class Candidates:
     def ranks(
         self, x_qF: np.ndarray, target_q: np.ndarray, known: tuple[np.ndarray, np.ndarray] | None = None
     ) -> LinkRanks:
-        """Return the filtered rank of each query's target among all nodes.
+        """Return the filtered rank of each query's target among the candidates.
 
         Args:   x_qF      (q, F) queries in the type of Z, and target_q (q,) original ids, the same on all ranks.
                 known     (indptr (q + 1,), ids (K,)): candidates of each query that do not count, such as other links
-                          that are known; the target may be one of them. None: all other nodes count.
-        Raises: NumericalError where a score is not finite.
+                          that are known; the target may be one of them. None: all others count.
+        Raises: UsageError for a target that is no candidate; NumericalError where a score is not finite.
         Queries are on all ranks, in blocks; candidates do not move. Source: filtered ranks, Bordes et al. 2013, 4.1.
         """
+        if len(outside := target_q[(target_q < self.first) | (target_q >= self.last)]):
+            raise UsageError(f"target {outside[0]} is no candidate; expected nodes {self.first} to {self.last - 1}")
         indptr, ids = (np.zeros(len(x_qF) + 1, np.int64), np.zeros(0, np.int64)) if known is None else known
         block = max(1, self.block_bytes // max(1, x_qF.shape[1] * x_qF.itemsize))
         counts_2q = np.zeros((2, len(x_qF)), np.int64)
@@ -112,16 +123,16 @@ class Candidates:
     def _count(self, x_qF: np.ndarray, target_q: np.ndarray, indptr: np.ndarray, ids: np.ndarray) -> np.ndarray:
         target_scores_q = self.scores(x_qF, target_q)
         query = np.concatenate([np.repeat(np.arange(len(x_qF)), np.diff(indptr)), np.arange(len(x_qF))])
-        place = self._own(np.concatenate([ids, target_q]))
-        pairs = np.unique((query * np.int64(len(self.Z_nF)) + place)[place >= 0])
-        query, place = np.divmod(pairs, max(1, len(self.Z_nF)))
+        place = self.place_n1[self._own(np.concatenate([ids, target_q]))]
+        pairs = np.unique((query * np.int64(len(self.C_mF)) + place)[place >= 0])
+        query, place = np.divmod(pairs, max(1, len(self.C_mF)))
         own_indptr = np.searchsorted(query, np.arange(len(x_qF) + 1))
         above_q, equal_q = np.zeros(len(x_qF), np.int64), np.zeros(len(x_qF), np.int64)
         are_numbers = True
         if self.is_counted:
             x_qF = np.ascontiguousarray(x_qF)
             are_numbers = _kernels.rank_counts(
-                x_qF, self.Z_nF, target_scores_q, own_indptr, place, above_q, equal_q, self.threads
+                x_qF, self.C_mF, target_scores_q, own_indptr, place, above_q, equal_q, self.threads
             )
         are_numbers &= bool(np.isfinite(target_scores_q).all())
         problem = None if are_numbers else NumericalError(f"rank {self.comm.rank}: scores are not finite; Z or queries")

@@ -13,17 +13,17 @@ from spgnn.spmm.kernels import _kernels
 N, F = 100, 24
 
 
-def candidates_of(comm, Z_NF, **options):
+def candidates_of(comm, Z_NF, among=None, **options):
     graph = spgnn.graph_from_coo(np.arange(len(Z_NF) - 1), np.arange(1, len(Z_NF)), len(Z_NF))
     dgraph = spgnn.distribute(graph, comm, method="random", **options)
-    return Candidates(dgraph, torch.from_numpy(Z_NF[dgraph.node_n]))
+    return Candidates(dgraph, torch.from_numpy(Z_NF[dgraph.node_n]), among)
 
 
-def counted(S_qN, target_q, known=()):
+def counted(S_qN, target_q, known=(), among=(0, N)):
     """The ranks of dense scores, one query at a time."""
     above, equal = [], []
     for i, (s, t) in enumerate(zip(S_qN, target_q)):
-        counts = np.ones(len(s), bool)
+        counts = (np.arange(len(s)) >= among[0]) & (np.arange(len(s)) < among[1])
         counts[[t, *(known[i] if len(known) else ())]] = False
         above.append(np.sum((s > s[t]) & counts))
         equal.append(np.sum((s == s[t]) & counts))
@@ -35,19 +35,19 @@ def flat(known):
 
 
 @parallel([1, 2, 3, 4], mpi=[3])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_filtered_ranks_are_those_of_dense_scores(comm, dtype):
+@pytest.mark.parametrize("dtype, among", [("float32", None), ("float64", None), ("float32", (30, 77))])
+def test_filtered_ranks_are_those_of_dense_scores(comm, dtype, among):
     rng = np.random.default_rng(0)
     Z_NF = rng.integers(-2, 3, (N, F)).astype(dtype)  # integers: NumPy's sums are exact, and ties are many
     Z_NF[50:] = Z_NF[:50]  # structural twins
-    Z = candidates_of(comm, Z_NF)
-    head_q, target_q = rng.integers(0, N, (2, 40))
+    Z = candidates_of(comm, Z_NF, among)
+    head_q, target_q = rng.integers(0, N, 40), rng.integers(*(among or (0, N)), 40)
     known = [rng.choice(N, rng.integers(0, 9), replace=False) for _ in head_q]
     x_qF = Z.rows(head_q)
     assert np.array_equal(x_qF, Z_NF[head_q])
     for given in ([], known):
         found = Z.ranks(x_qF, target_q, flat(given) if given else None)
-        above, equal = counted(Z_NF[head_q] @ Z_NF.T, target_q, given)
+        above, equal = counted(Z_NF[head_q] @ Z_NF.T, target_q, given, among or (0, N))
         assert np.array_equal(found.above_q, above) and np.array_equal(found.equal_q, equal)
         assert equal.any()
 
@@ -105,5 +105,9 @@ def test_scores_that_are_no_numbers_and_rows_that_do_not_fit_are_errors(comm):
         Z.ranks(np.full((1, 2), np.nan), np.zeros(1, np.int64))
     with pytest.raises(ShapeError, match="expected float32 or float64"):
         candidates_of(comm, np.ones((6, 2), np.int64))
+    with pytest.raises(UsageError, match="target 1 is no candidate; expected nodes 2 to 4"):
+        candidates_of(comm, np.ones((6, 2)), (2, 5)).ranks(np.ones((3, 2)), np.array([4, 1, 5]))
+    with pytest.raises(UsageError, match="0 <= first < last <= 6"):
+        candidates_of(comm, np.ones((6, 2)), (2, 2))
     with pytest.raises(UsageError, match="ties='worst'"):
         LinkRanks(np.zeros(1), np.zeros(1)).rank_q("worst")

@@ -1,5 +1,6 @@
-// Draws whose distribution does not change: integers, permutations, nodes, edges and walks.
+// Draws whose distribution does not change: integers, permutations, nodes, edges, walks and pairs without a link.
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -89,12 +90,89 @@ static Array<int64_t> edges(const Array<int64_t>& indptr, const Array<int32_t>& 
     return out;
 }
 
+// The links of nodes in CSR, each row rising.
+struct Links {
+    // A node of first to last - 1 that is neither u nor linked with it, each with the same probability; -1: there is
+    // none. After TRIES draws those that are left are listed.
+    int64_t unlinked(int64_t u, int64_t first, int64_t last, Rng& rng) const {
+        constexpr int TRIES = 100;
+        const int32_t *known = j + p[u], *const end = j + p[u + 1];
+        for (int i = 0; i < TRIES; ++i) {
+            const int64_t v = first + int64_t(rng.below(uint32_t(last - first)));
+            if (v != u && !std::binary_search(known, end, int32_t(v))) return v;
+        }
+        std::vector<int32_t> left;
+        for (int64_t v = first; v < last; ++v) {
+            while (known < end && *known < v) ++known;
+            if (v != u && (known == end || *known != v)) left.push_back(int32_t(v));
+        }
+        return left.empty() ? -1 : left[rng.below(uint32_t(left.size()))];
+    }
+
+    const int64_t* p;
+    const int32_t* j;
+    int64_t N, nnz;
+};
+
+// Fills drawn and is_source (t, K), rows [begin, end): nodes without a link that replace the target, or by is_either
+// the end that a bit chooses, the other one where the kept end has no candidate left. Draw k of a target is a function
+// of (key, its number, k). Returns the first target that has none, or -1.
+static int64_t negatives(const Array<int32_t>& source, const Array<int32_t>& target, const Array<int64_t>& number,
+                         const Array<int64_t>& indptr, const Array<int32_t>& indices,
+                         const Array<int64_t>& column_indptr, const Array<int32_t>& column_indices, int64_t first,
+                         int64_t last, bool is_either, uint64_t key, Array<int32_t>& drawn, Array<bool>& is_source,
+                         int64_t begin, int64_t end) {
+    const int64_t t = source.size(), K = drawn.shape(1);
+    require(target.size() == t && number.size() == t, "negatives: a source, a target and a number per pair");
+    require(has_shape(drawn, t, K) && has_shape(is_source, t, K), "negatives: drawn and is_source must be (t, K)");
+    require(0 <= first && first < last && last <= std::numeric_limits<int32_t>::max() && indptr.size() > 0 &&
+                column_indptr.size() > 0 && 0 <= begin && begin <= end && end <= t,
+            "negatives: an empty range");
+    const int32_t* ends[] = {source.data(), target.data()};
+    const int64_t* numbers = number.data();
+    const Links links[] = {
+        {indptr.data(), indices.data(), indptr.size() - 1, indices.size()},
+        {column_indptr.data(), column_indices.data(), column_indptr.size() - 1, column_indices.size()}};
+    int32_t* out = drawn.mutable_data() + begin * K;
+    bool* replaces = is_source.mutable_data() + begin * K;
+    nb::gil_scoped_release release;
+    const auto each = [&](int64_t i, auto visit) {  // the ends of a pair that may be kept
+        for (int side = 0; i < end && side <= int(is_either); ++side) visit(links[side], ends[side][i]);
+    };
+    for (int64_t i = begin - 2 * ROWS_AHEAD; i < end; ++i) {
+        each(i + 2 * ROWS_AHEAD, [](const Links& A, int64_t u) {
+            require(u >= 0 && u < A.N, "negatives: a node is out of range");
+            __builtin_prefetch(A.p + u);
+        });
+        if (i + ROWS_AHEAD >= begin)
+            each(i + ROWS_AHEAD, [](const Links& A, int64_t u) {
+                require(A.p[u] >= 0 && A.p[u] <= A.p[u + 1] && A.p[u + 1] <= A.nnz, "negatives: indptr does not rise");
+                prefetch_row(A.p, A.j, u);
+            });
+        if (i < begin) continue;
+        for (int64_t k = 0; k < K; ++k) {
+            Rng rng(key, uint64_t(numbers[i]), uint64_t(k));
+            bool kept = is_either && rng.next() >> 63;  // the end, 0: the source
+            int64_t node = links[kept].unlinked(ends[kept][i], first, last, rng);
+            if (node < 0 && is_either) {
+                kept = !kept;
+                node = links[kept].unlinked(ends[kept][i], first, last, rng);
+            }
+            if (node < 0) return i;
+            *out++ = int32_t(node);
+            *replaces++ = kept;
+        }
+    }
+    return -1;
+}
+
 void define_draws(nb::module_& m) {
     m.def("hash3", &hash3, "a 64-bit hash of three numbers");
     m.def("integers", &integers, "count integers of 0 to below - 1, a function of (seed, stream, index)");
     m.def("permutation", &permutation, "0 to n - 1 in random order, a function of (seed, stream, index)");
     m.def("walk", &walk, "(steps + 1, roots) nodes of walks");
     m.def("edges", &edges, "(2, count) ends of edges");
+    m.def("negatives", &negatives, "(t, K) nodes without a link to an end of each pair");
     nb::class_<Alias>(m, "Alias", "P(i) = weight[i] / sum of weights, by the alias method")
         .def("__init__",
              [](Alias* self, const Array<double>& weight) {

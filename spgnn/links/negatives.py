@@ -1,0 +1,82 @@
+"""Negatives: pairs without a link, drawn uniformly, the same on any ranks and in any batches.
+
+Shapes: N nodes, E links, t targets of a call, K negatives of each.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from ..errors import GraphError, ShapeError, UsageError, check_choice, check_integer
+from ..samplers import _samplers
+
+STREAM = 10  # of a seed
+Csr = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
+class Negatives:
+    """K negatives of a link (u, v): (u, w), w uniform among the candidates that are neither u nor linked with it.
+
+    known      links that no negative is, (indptr (N + 1,) int64, indices (E,) int32), row u: the targets of u, rising.
+    among      (first, last): the candidates are nodes first to last - 1, original ids.
+    side       "target"; "either": a bit of the draw replaces the source instead, (w, v) (Bordes et al. 2013, Alg. 1).
+    known_of_targets  for "either": row v has the sources of v; the same arrays where links are undirected.
+
+    Raises: UsageError and ShapeError for what does not fit. Not checked: that rows rise.
+    """
+
+    known: Csr
+    among: tuple[int, int]
+    K: int = 1
+    seed: int = 0
+    side: Literal["target", "either"] = "target"
+    known_of_targets: Csr | None = None
+
+    def __post_init__(self):
+        check_integer("K", self.K, 1)
+        check_choice("side", self.side, ("target", "either"))
+        if not 0 <= self.among[0] < self.among[1] < 2**31:
+            raise UsageError(f"among={self.among}; expected (first, last), 0 <= first < last < 2^31")
+        if self.side == "either" and self.known_of_targets is None:
+            raise UsageError('side="either" replaces sources too; give known_of_targets, the sources of each target')
+        for indptr, indices in (self.known, self.known_of_targets or self.known):
+            if (indptr.dtype, indices.dtype) != (np.int64, np.int32):
+                raise ShapeError(f"known links are {indptr.dtype} and {indices.dtype}; expected int64 and int32")
+
+    def draw(
+        self, source_t: np.ndarray, target_t: np.ndarray, number_t: np.ndarray, epoch: int, threads: int = 1
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the nodes w, (t, K) int32, and whether each replaces the source, (t, K) bool.
+
+        Draw k of a link is a function of (seed, epoch, its number, k), its ends and the known links alone.
+
+        Args:   source_t, target_t  original ids; number_t  of each link in the list of all ranks.
+        Raises: UsageError for a node that known has no row of; GraphError for a link without any negative.
+        """
+        rows_of = (self.known, self.known_of_targets or self.known)
+        for node_t, rows in list(zip((source_t, target_t), rows_of))[: 1 + (self.side == "either")]:
+            if len(outside := node_t[(node_t < 0) | (node_t >= len(rows[0]) - 1)]):
+                raise UsageError(f"node {outside[0]} has no row of known links; there are {len(rows[0]) - 1:,} rows")
+        ends = [np.ascontiguousarray(end_t, np.int32) for end_t in (source_t, target_t)]
+        drawn_tK, is_source_tK = np.empty((len(ends[0]), self.K), np.int32), np.empty((len(ends[0]), self.K), bool)
+        key = _samplers.hash3(self.seed, STREAM, epoch)
+        given = (*ends, np.ascontiguousarray(number_t, np.int64), *rows_of[0], *rows_of[1], *self.among)
+        bounds = np.linspace(0, len(ends[0]), threads + 1).astype(int).tolist()
+
+        def draw_part(begin: int, end: int) -> int:
+            return _samplers.negatives(*given, self.side == "either", key, drawn_tK, is_source_tK, begin, end)
+
+        with ThreadPoolExecutor(threads) as pool:
+            failed = [at for at in pool.map(draw_part, bounds[:-1], bounds[1:]) if at >= 0]
+        if failed:
+            found = "or ".join(f"node {end_t[failed[0]]} " for end_t in ends[: 1 + (self.side == "either")])
+            raise GraphError(
+                f"no negative is left of {found}: it is linked with every candidate, {self.among[0]} to "
+                f"{self.among[1] - 1}; leave it out, or give more candidates or fewer known links"
+            )
+        return drawn_tK, is_source_tK

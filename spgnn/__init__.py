@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # what a type checker finds under these names
     )  # fmt: skip
     from .graph import (
         Graph as Graph, graph_from_coo as graph_from_coo, normalise as normalise, random_split as random_split,
+        split_links as split_links,
     )  # fmt: skip
     from .data import (
         load_graph as load_graph, save_graph as save_graph, convert as convert, from_scipy as from_scipy,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:  # what a type checker finds under these names
     from .exactness.verification import Verification as Verification
     from .experiment import resume as resume, Checkpoints as Checkpoints, save_run as save_run
     from .experiment.predictions import predict as predict, Predictions as Predictions, load_run as load_run
+    from .experiment.link_prediction import load_links as load_links, LinkPredictor as LinkPredictor
     from .errors import SpgnnError as SpgnnError
     # isort: on
 
@@ -58,7 +60,7 @@ __version__ = "0.2.0"
 
 # Where names are: in which part of the package.
 _NAMES = {
-    "graph": "Graph graph_from_coo normalise random_split",
+    "graph": "Graph graph_from_coo normalise random_split split_links",
     "data": "load_graph save_graph convert from_scipy from_networkx from_pandas from_pyg from_dgl",
     "partition": "Partition part_graph load_partition save_partition partitioner part_stream part_to_folder streaming_partitioner",
     "samplers": "sampler Sampler Subgraph",
@@ -76,6 +78,7 @@ _NAMES = {
     "exactness.verification": "Verification",
     "experiment": "resume Checkpoints save_run",
     "experiment.predictions": "predict Predictions load_run",
+    "experiment.link_prediction": "load_links LinkPredictor",
     "errors": "SpgnnError",
 }
 _HOME = {name: home for home, names in _NAMES.items() for name in names.split()}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Any, get_args
 
 import click
 
-from ..config.names import Evaluation
+from ..config.names import Evaluation, Known
+from ..errors import UsageError
 from .console import fields_table, write, write_error, write_json
 from .failure import explaining
 from .options import Sections, complete, output_options
@@ -51,8 +52,19 @@ from .options import Sections, complete, output_options
     metavar="DIR",
     help="of layerwise, seen by all ranks [the folder of --out]",
 )
+@click.option("--top", type=click.IntRange(0), default=0, metavar="K", help="of links: the K best targets of each node")
+@click.option(
+    "--pairs", default="", shell_complete=complete, metavar="FILE", help="of links: a table of pairs to score"
+)
+@click.option(
+    "--known",
+    type=click.Choice(get_args(Known)),
+    default="drop",
+    metavar="drop|keep",
+    help="links of GRAPH among the K",
+)
 @output_options
-def predict(run: str, as_json: bool, **options: str | bool) -> None:
+def predict(run: str, as_json: bool, **options: Any) -> None:
     """Predict every node's class with the best weights of RUN, the --out folder of `spgnn train`.
 
     Works in one process or on any number of ranks of mpirun or srun. The files are in original node order: .npy has a
@@ -64,6 +76,7 @@ def predict(run: str, as_json: bool, **options: str | bool) -> None:
       spgnn predict RUN --out FILE.csv --proba
       spgnn predict RUN --graph GRAPH --out FILE.npy
       spgnn predict RUN --graph PARTS --out FILE.npy --evaluation layerwise
+      spgnn predict RUN --top 20 --out FILE.csv
 
     GRAPH may be a partition folder, with as many parts as there are ranks, or more. Where a rank has too little memory
     for its parts, the model is computed layer by layer, one part at a time, with hidden layers in --scratch; that needs
@@ -76,10 +89,27 @@ def predict(run: str, as_json: bool, **options: str | bool) -> None:
     paths = {name: options.pop(name) or None for name in ("out", "embeddings")}
     source = options.pop("graph") or None
     with StopSignals(when="before the predictions were written"), world() as comm, explaining():
-        report = predict_run(run, comm, source=source, show=write_error, **paths, **options)
+        if options["top"] or options["pairs"]:
+            report = _links(run, comm, source, paths, options)
+        else:
+            links = [options.pop(name) for name in ("top", "pairs", "known")]
+            if links[2] != "drop":
+                raise UsageError("--known keep requires --top")
+            report = predict_run(run, comm, source=source, show=write_error, **paths, **options)
         if comm.rank == 0 and as_json:
             write_json(report)
         elif comm.rank == 0:
             metric = report.pop("metric", "accuracy")
             scores = {name: f"{name} {metric}" for name in ("train", "val", "test")}
             write(fields_table(run, {scores.get(key, key): value for key, value in report.items()}))
+
+
+def _links(run: str, comm, source: str | None, paths: dict[str, str | None], options: dict[str, Any]) -> dict[str, Any]:
+    """Write a table of links; return the report. Collective."""
+    from ..experiment.link_prediction import WantedLinks, predict_links
+
+    for name in ("proba", "memory", "scratch"):
+        if options[name]:
+            raise UsageError(f"--{name} is not of links; omit it with --top and --pairs")
+    wanted = WantedLinks(**{name: options[name] for name in ("top", "pairs", "known")})
+    return predict_links(run, comm, paths["out"] or "", wanted, source, paths["embeddings"], write_error)

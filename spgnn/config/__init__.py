@@ -3,6 +3,7 @@
 from .commands import Distribution, MeasureConfig, PartitionConfig, PlanConfig, TrainConfig, Training, VerifyConfig
 from .continued import (
     CHECKPOINT,
+    EMBEDDING,
     MAY_CHANGE,
     NAMED_FILE,
     PARTS_FILE,
@@ -14,6 +15,7 @@ from .continued import (
     has_checkpoint,
     input_files,
     is_of_run,
+    link_shares,
     split_file,
 )
 from .fields import (
@@ -33,9 +35,9 @@ from .presets import PRESETS, preset_options
 
 __all__ = [
     "MAY_CHANGE", "MOST_BALANCE", "MOST_HOPS", "MOST_SEED", "MOST_THREADS", "CHECKPOINT", "NAMED_FILE", "PARTS_FILE",
-    "PRESETS", "RUN_FILES", "Distribution", "MeasureConfig", "PartitionConfig", "PlanConfig", "VerifyConfig",
+    "EMBEDDING", "PRESETS", "RUN_FILES", "Distribution", "MeasureConfig", "PartitionConfig", "PlanConfig", "VerifyConfig",
     "SourceConfig", "TableConfig", "TrainConfig", "Training", "build", "changed", "check_unchanged", "continued",
     "ended_summary", "fixed_options", "has_checkpoint", "input_files", "is_of_run", "layered",
-    "option", "preset_options", "read_toml", "sections", "select", "shared_values", "to_toml", "split_file",
+    "option", "preset_options", "read_toml", "sections", "select", "shared_values", "to_toml", "link_shares", "split_file",
     "toml_values",
 ]  # fmt: skip

@@ -17,6 +17,7 @@ from .names import LONG_EDGES
 
 CHECKPOINT = re.compile("epoch-[0-9]{6,}")  # name of the folder of one
 # In the order in which they are written. env.json is the first to come and the last to go: it marks the folder of a run.
+EMBEDDING = "embedding"  # --features: a learned row for each node
 RUN_FILES = ("env.json", "config.toml", "metrics.jsonl", "details.json", "split.npy", "summary.json", "predictions.npy")
 NAMED_FILE = "predictions.csv"  # where nodes or classes have names
 PARTS_FILE = "parts.jsonl"  # of runs with a personal phase
@@ -36,7 +37,27 @@ def split_file(which: str) -> str:
 
 def input_files(config: TrainConfig | MeasureConfig | PlanConfig) -> dict[str, str]:
     """Return the files beside GRAPH that options name: option -> path, or ""."""
-    return {"features": config.features, "labels": config.labels, "split": split_file(config.split)}
+    is_learned, split = config.features == EMBEDDING, "" if config.on == "links" else split_file(config.split)
+    return {"features": "" if is_learned else config.features, "labels": config.labels, "split": split}
+
+
+def link_shares(split: str) -> tuple[float, ...] | None:
+    """Return the shares VAL,TEST or VAL,TEST,SUPERVISION that --split has for links; None: of a split that was read, or 0.1.
+
+    Raises: UsageError for other texts.
+    """
+    if split in ("auto", "given"):
+        return None
+    try:
+        shares = (0.1, 0.1) if split == "random" else tuple(map(float, split.split(",")))
+    except ValueError:
+        shares = ()
+    if len(shares) not in (2, 3):
+        raise UsageError(
+            f"--split {split}: expected auto, given, random, or shares of val, test and supervision, such as 0.1,0.1: "
+            "--task links splits pairs of nodes; a column of a table: --edge-split of `spgnn convert`"
+        )
+    return shares
 
 
 def is_of_run(folder: Path, path: Path) -> bool:

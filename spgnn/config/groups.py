@@ -7,7 +7,7 @@ from typing import Literal
 
 from . import names
 from .fields import option
-from .names import Metric, Norm, NumberLoss, Scheme
+from .names import LinkLoss, Metric, Norm, NumberLoss, Scheme
 
 MOST_SEED, MOST_THREADS, MOST_BALANCE = 2**63 - 1, 1024, 1e6
 MOST_HOPS = 127  # of a halo, which counts them in a byte
@@ -88,7 +88,8 @@ class OnConfig:
     """What a model predicts."""
 
     heading = "Graph"
-    on: names.On = option("nodes", "labels of which are predicted")
+    on: names.On = option("nodes", "what is predicted: classes of nodes, of edges; or links", alias="task")
+    decoder: str = option("auto", "of links: dot, distmult, complex, mlp; auto: by relations", metavar="NAME")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +136,10 @@ class OptimiserConfig:
     optimizer: Literal["adam", "adamw", "sgd"] = option("adam", "update rule")
     weight_decay: float = option(0.0, "L2 penalty; of adamw the decay", low=0, high=1e30)
     decay_layers: Literal["all", "first"] = option("all", "layers that weight decay acts on")
-    loss: Literal["auto", NumberLoss] = option("auto", "of numbers; auto: mse", metavar="auto|mse|mae|huber")
+    loss: Literal["auto", NumberLoss, LinkLoss] = option(
+        "auto", "mse, mae, huber of numbers; bce, bpr, softmax of links", metavar="NAME"
+    )
+    negatives: int = option(1, "negatives drawn for each link", low=1, high=10_000)
     metric: Literal["auto", Metric] = option("auto", "score that decides: accuracy, micro_f1, r2", metavar="NAME")
     patience: int = option(0, "stop after N epochs without progress; 0: never", low=0)
 

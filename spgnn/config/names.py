@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-# What labels are: one class per node, several labels of 0 and 1, or numbers.
-Task = Literal["classes", "labels", "numbers"]
-On = Literal["nodes", "edges"]  # what has the labels that a model predicts
+# What is predicted: one class per node, several labels of 0 and 1, numbers; or ranks of links.
+Task = Literal["classes", "labels", "numbers", "links"]
+On = Literal["nodes", "edges", "links"]  # whose labels a model predicts, or that themselves
 NumberLoss = Literal["mse", "mae", "huber"]
+Known = Literal["drop", "keep"]  # links of the graph among those that are predicted
+LinkLoss = Literal["bce", "bpr", "softmax"]
 NumberMetric = Literal["r2", "mae", "rmse", "relative_l2"]
 RankedMetric = Literal["roc_auc", "average_precision"]  # of several labels
-Metric = Literal["accuracy", "micro_f1", "macro_f1", "weighted_f1", RankedMetric, NumberMetric]
+LinkMetric = Literal[
+    "mrr", "mrr_optimistic", "mrr_pessimistic", "hits@1", "hits@3", "hits@10", "recall@20", "ndcg@20", RankedMetric
+]
+Metric = Literal["accuracy", "micro_f1", "macro_f1", "weighted_f1", RankedMetric, NumberMetric, LinkMetric]
 LOWER = ("mae", "rmse", "relative_l2")  # metrics that are better the lower they are
 # An edge u -> v is A[u, v]. in: v reads u, A'; out: u reads v, A; both: A or A'. Files and graphs have the longer names.
 LongEdges = Literal["undirected", "directed", "reversed"]

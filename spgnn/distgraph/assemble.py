@@ -62,7 +62,7 @@ class GraphRows:
     node_n      (n,) int64, original ids.
     A           (n, N) CSR, columns are original ids; on one rank (n, n), columns in the order of node_n.
     X_nF, y_n, split_n  as in RowBlock, or None.
-    n_nodes     N; about: name, method and, of a whole graph, fingerprint and names of the DistGraph.
+    n_nodes     N; about: name, method and, of a whole graph, fingerprint, names and links of the DistGraph.
     owner_of    original ids -> the block rows that own them; on one rank it is not called.
     edges       attributes of the nonzeros; NoEdgeTable: why they are not here; None: the graph has none.
     known       of a part; None: the rows are complete, and own.
@@ -115,6 +115,7 @@ def assembled(rows: GraphRows, layout: Layout, how: Distribution) -> DistGraph:
         task=task_of(rows.y_n), scheme=layout.scheme, nnz=int(nnz[0]), replication=how.replication,
         feature_norm=how.feature_norm, name=rows.about["name"], method=rows.about["method"],
         fingerprint=rows.about.get("fingerprint", ""), names=ColumnNames.read(rows.about.get("names", {})),
+        links=rows.about.get("links"),
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from ..dist import Communicator
 from ..errors import GraphError, ShapeError, UsageError, agree, together
 from ..graph import ColumnNames, labelled, task_of
 from ..graph.edge_attr import places_listed
+from ..graph.links import Links
 from ..graph.loaded import NOUNS
 from ..machine import give_back_memory
 from ..spmm.edges.edge_table import EdgeTable, NoEdgeTable, edge_features_of
@@ -33,6 +34,7 @@ class DistGraph:
     y_n      (n,) int64, -1 where there is no label; (n, C) float of 0 and 1 or, NaN for none, numbers; None without any.
     split_n  (n,) int8, or (n, S), or None.
     on       what rows of y_n and split_n are: own nodes; or edges, the nonzeros of own rows, see on_edges.
+    links    targets of split_links, the same on all ranks; None without any.
     """
 
     comm: Communicator
@@ -53,6 +55,7 @@ class DistGraph:
     fingerprint: str = ""  # of the whole graph, see spgnn.graph.fingerprint; "" of a part
     names: ColumnNames = ColumnNames()  # of columns
     on: On = "nodes"
+    links: Links | None = None
 
     def __repr__(self) -> str:
         facts = f"{self.n_features:,} features -> {self.n_classes} {NOUNS[self.task]}"
@@ -115,8 +118,9 @@ class DistGraph:
 
     @property
     def has_label_n(self) -> np.ndarray:
-        """Which own nodes have a label, (n,) bool; every row of several labels counts as one."""
-        assert self.y_n is not None
+        """Which own nodes have a label, (n,) bool; every row of several labels counts as one; all rows that links read."""
+        if self.y_n is None:
+            return np.ones(len(self.node_n), bool)
         return np.ones(len(self.y_n), bool) if self.is_multilabel else labelled(self.y_n.numpy())
 
     @property
@@ -173,6 +177,22 @@ class DistGraph:
         names = self.names if self.on == "edges" else replace(self.names, classes=self.names.edge_classes)
         of = {"n_classes": C, "task": task_of(table.y_E), "names": names}
         return replace(self, y_n=y_E, split_n=table.split_E, on="edges", **of)
+
+    def with_embedding(self, F: int, seed: int = 0) -> DistGraph:
+        """Return the graph with learned rows as X: a Parameter (n, F), N(0, 0.01) by seed and original id, which training moves.
+
+        The rows start the same on any ranks. Raises: GraphError where the graph has features.
+        """
+        if self.X is not None:
+            raise GraphError(f"{self.name} has {self.n_features} features; learned rows take their place: give X=None")
+        X_nF, block = np.empty((len(self.node_n), F), np.float32), 1 << 14
+        for number in np.unique(self.node_n // block).tolist():
+            own = np.flatnonzero(self.node_n // block == number)
+            drawn = np.random.default_rng([seed, number]).standard_normal((block, F), np.float32)
+            X_nF[own] = drawn[self.node_n[own] % block]
+        X = torch.nn.Parameter(torch.from_numpy(X_nF).mul_(0.1).to(self.A.device, sum_dtype(self.A.dtype)))
+        vars(X)["is_of_nodes"] = True  # ranks have different rows
+        return replace(self, X=X)
 
     def edge_ends(self) -> np.ndarray:
         """Return source and target of the edges in the order of the list, (L, 2) int64, original ids of nodes. Collective."""

@@ -24,6 +24,7 @@ from ..dist.job.protect import find_launcher
 from ..dist.launch import find_hosts, share_of_threads
 from ..errors import InputError, PartitionError, UsageError, agree, from_root, nearest, together
 from ..graph import Graph, GraphColumns, fingerprint
+from ..graph.links import shared_links
 from ..machine import give_back_memory
 from ..partition import PARTITIONERS, Partition, PartitionFolder, RowBlock, part_graph, partition_of
 from ..partition.checks import count_parts
@@ -191,6 +192,7 @@ def _own_rows(source, layout: Layout, partition, how: Distribution) -> GraphRows
         return {"name": graph.name, "method": part.method, "fingerprint": fingerprint(graph), "names": names}
 
     about = from_root(comm, describe)
+    about["links"] = shared_links(comm, None if graph is None else graph.links)
     if comm.size == 1 and graph is not None:
         arrays = (np.arange(graph.n_nodes), graph.A, graph.X, graph.y, graph.split)
         return GraphRows(*arrays, graph.n_nodes, about, edges=edges_of(graph))

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..atomic import new_file
 from ..errors import UsageError
+from ..graph import Links
 
 BLOCK = 1 << 16  # lines
 Columns = dict[str, np.ndarray]
@@ -24,23 +25,35 @@ class Names:
     """What the user calls nodes, (N,) int64 or str, and classes; None: numbers. Filled on rank 0, when a graph is read.
 
     ends_L2  source and target of the edges that are predicted, numbers of nodes; None: nodes are predicted.
+    links    that are ranked; None: labels are predicted.
     """
 
     ids: np.ndarray | None = None
     classes: tuple[str, ...] | None = None
     ends_L2: np.ndarray | None = None
+    links: Links | None = None
 
     @property
     def has_any(self) -> bool:
-        """Whether nodes or classes have names, or edges ends."""
-        return any(of is not None for of in (self.ids, self.classes, self.ends_L2))
+        """Whether nodes or classes have names, or edges ends, or links are predicted."""
+        return any(of is not None for of in (self.ids, self.classes, self.ends_L2, self.links))
 
     def of_rows(self, count: int) -> Columns:
         """Return the columns that say what rows are: id; of edges source, target and edge, the number in their list."""
+        if self.links is not None:
+            return self.of_links(self.links, slice(None))
         if self.ends_L2 is None:
             return {"id": np.arange(count) if self.ids is None else self.ids}
         ends = self.ends_L2 if self.ids is None else self.ids[self.ends_L2]
         return {"source": ends[:, 0], "target": ends[:, 1], "edge": np.arange(count)}
+
+    def of_links(self, links: Links, at) -> Columns:
+        """Return source, target and, where links have any, relation of the links at some places."""
+        called = lambda nodes: nodes if self.ids is None else self.ids[nodes]
+        columns = {"source": called(links.source_T[at]), "target": called(links.target_T[at])}
+        if links.relations is not None:
+            columns["relation"] = np.array(links.relations, object)[links.relation_T[at]]
+        return columns
 
 
 def prediction_columns(predictions_N: np.ndarray, names: Names, proba_NC: np.ndarray | None = None) -> Columns:
@@ -49,6 +62,9 @@ def prediction_columns(predictions_N: np.ndarray, names: Names, proba_NC: np.nda
     Numbers have a column for each target, by its name, else prediction, or prediction_0, ...
     """
     columns = names.of_rows(len(predictions_N))
+    if names.links is not None:
+        columns["split"] = np.array(["message", "train", "val", "test"], object)[names.links.split_T + 1]
+        return columns | dict(zip(("rank_of_target", "rank_of_source"), predictions_N.T))
     if predictions_N.dtype.kind == "f":
         of_target = predictions_N.reshape(len(predictions_N), -1).T
         default = ["prediction"] if len(of_target) == 1 else [f"prediction_{c}" for c in range(len(of_target))]

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ..atomic import TemporaryFolder
-from ..config import Distribution, TrainConfig, input_files, select, shared_values
+from ..config import EMBEDDING, Distribution, TrainConfig, input_files, link_shares, select, shared_values
 from ..config.names import LONG_EDGES, SHORT_EDGES
 from ..data import File, Named, is_built_in, load_graph, resolve
 from ..data.native import load_native
@@ -22,7 +22,7 @@ from ..dist import Communicator
 from ..dist.consistency import check_same, versions
 from ..dist.launch import share_of_threads
 from ..errors import InputError, PartitionError, ResourceError, UsageError, from_root, together
-from ..graph import Graph, loaded_line, targets_of, task_of
+from ..graph import Graph, loaded_line, split_links, targets_of, task_of
 from ..layers.registry import ModelSpec, operator_of
 from ..machine import give_back_memory
 from ..partition import Partition, PartitionFolder
@@ -59,6 +59,13 @@ class Source:
         comm.phase, folder = "load", PartitionFolder(config.partition or source)
 
         def find() -> Named | File | None:
+            if config.on == "links":
+                if not is_built_in(source) and PartitionFolder(source).is_valid:
+                    raise UsageError(
+                        f"{source} is a partition folder, whose parts have all edges; --task links takes those of val and test "
+                        f"out: give the graph, with --partition {source} for its parts"
+                    )
+                return resolve(source, config.format or None)
             if not config.partition and (is_built_in(source) or not folder.is_valid):
                 return resolve(source, config.format or None)
             _check_options(folder.partition(), config, str(folder.path))
@@ -78,7 +85,7 @@ class Source:
         config = self.config
         files: dict[str, Any] = {name: path or None for name, path in input_files(config).items()}
         graph = load_graph(self.found, **files)
-        is_on_nodes, y = config.on == "nodes", targets_of(graph, config.on)
+        is_on_nodes, y = config.on != "edges", targets_of(graph, config.on)
         if config.loss != "auto" and task_of(y) == "classes" and y is not None:
             name = graph.meta.get("label" if is_on_nodes else "edge_label")
             y, classes = np.where(y < 0, np.nan, y), None if name is None else (name,)
@@ -91,7 +98,19 @@ class Source:
             for note in (loaded_line(graph, config.edges), *graph.notes()):
                 self.show(f"spgnn: {note}")
         graph = graph.with_edges(config.edges)
+        if config.on == "links":
+            graph = self._split_links(graph)
         give_back_memory()  # what reading took, before partitioning takes more
+        return graph
+
+    def _split_links(self, graph: Graph) -> Graph:
+        """Return the message edges of a graph and its links, with --split and --features embedding."""
+        config, shares = self.config, link_shares(self.config.split)
+        if config.features == EMBEDDING and graph.X is not None:
+            graph = replace(graph, X=None, feature_names=None)
+        named = dict(zip(("val", "test", "supervision"), shares or ()))
+        graph = split_links(graph, **named, seed=config.seed)
+        self.names.links = graph.links
         return graph
 
     def read_everywhere(self, stack: ExitStack) -> Graph:

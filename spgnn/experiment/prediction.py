@@ -145,6 +145,11 @@ def predict(
     given = asdict(wanted) | {"out": out or "", "embeddings": embeddings or ""}
     given["weights"] = digest(*(run.state[name].numpy() for name in sorted(run.state)))
     check_run(comm, graph, config, **given)
+    if config.on == "links":
+        raise UsageError(
+            f"{folder} is a run on links: give --top K for the best targets of each node, or --pairs FILE for the scores of "
+            "pairs, with --out FILE"
+        )
     target = Path(out) if out else folder / "predictions.npy"
     wanted = replace(wanted, scratch=wanted.scratch or str(target.parent))
     computed = compute(run, source, comm, wanted, bool(embeddings))
@@ -165,7 +170,7 @@ def compute(run: KeptRun, source: str | None, comm: Communicator, wanted: How, i
     """
     is_own, task = source is None, run.task
     path, before = together(comm, made_on, run.folder / "checkpoints") if is_own else (run.folder, {})
-    opened, columns = Source.open(source or run.graph, _fitted(run.config, source, comm), comm), ColumnMap()
+    opened, columns = Source.open(source or run.graph, fitted(run.config, source, comm), comm), ColumnMap()
     if opened.folder is not None and not is_own:
         columns = together(
             comm, lambda folder: matched(run.columns(), columns_of_folder(folder, run.config.on)), opened.folder
@@ -334,7 +339,7 @@ def _check_outputs(folder: Path, source: str | None, out: str | None, embeddings
         raise UsageError(f"--embeddings {embeddings}: is --out already; choose another file")
 
 
-def _fitted(config: TrainConfig, source: str | None, comm: Communicator) -> TrainConfig:
+def fitted(config: TrainConfig, source: str | None, comm: Communicator) -> TrainConfig:
     """Return the options of a run as they are for GRAPH, where it is given, and for these ranks. Collective."""
     if source is not None:  # another graph has its own features, labels and split
         features = config.features if config.features in ("degree", "ones") else ""  # that any graph has

@@ -17,6 +17,7 @@ from ..dist.consistency import digest
 from ..distgraph import DistGraph, Parts
 from ..errors import CheckpointError, UsageError, from_root
 from ..graph import ColumnNames
+from ..training.history import is_scored
 from .checkpoint import (
     BEST,
     HISTORY,
@@ -166,6 +167,6 @@ def check_parts(path: Path, before: dict[str, Any], here: dict[str, Any]) -> Non
 
 def _record(record: dict) -> dict:
     """Return a record with NaN for the scores of splits without nodes."""
-    if record["train"] is None:  # not scored
+    if not is_scored(record):
         return record
-    return record | {name: restore_nan(record[name]) for name in ("val", "test")}
+    return record | {name: restore_nan(record[name]) for name in ("train", "val", "test")}

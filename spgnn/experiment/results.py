@@ -43,7 +43,7 @@ def summary_of(trainer: Trainer) -> dict[str, Any]:
     names = ("best_epoch", "train", "val", "test", "metric", "epoch_s", "bytes_sent", "bytes_predicted", "setup_bytes")
     sampler = {} if config.sampler == "none" else options_of(config) | {"subgraphs": config.subgraphs}
     return finite(
-        {"graph": dgraph.name, "n": dgraph.n_nodes, "nnz": dgraph.nnz, "on": dgraph.on, "model": config.model}
+        {"graph": dgraph.name, "n": dgraph.n_nodes, "nnz": dgraph.nnz, "on": config.on, "model": config.model}
         | {name: getattr(history, name) for name in names}
         | {"epochs": trainer.epoch, "peak_rss_mb": float(peak_mb[0]), "ranks": comm.size}
         | {"scheme": dgraph.scheme, "replication": dgraph.replication, "method": dgraph.method, "seed": config.seed}
@@ -91,7 +91,7 @@ def run_details(trainer: Trainer, predictions_N: np.ndarray | None) -> dict[str,
     if comm.size <= MOST_RANKS:
         details["sent_PP"] = comm.all_gather(trainer.sent_P).reshape(comm.size, comm.size).tolist()
     is_scored = is_whole or (config.evaluation == "together" and not config.personal)
-    if is_scored and dgraph.task == "classes" and dgraph.n_classes <= MOST_RANKS:
+    if is_scored and trainer.steps.scorer.task == "classes" and dgraph.n_classes <= MOST_RANKS:
         y_n = split_n = predicted_n = np.zeros(0, int)
         if dgraph.is_counted:
             ((y_n, split_n),) = trainer.steps.scorer.labels()

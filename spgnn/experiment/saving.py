@@ -20,6 +20,7 @@ from ..dist.job.background import BackgroundThread
 from ..errors import CheckpointError, UsageError, agree, together
 from ..graph import ColumnNames
 from ..layers.registry import ModelSpec
+from ..training.node_rows import gathered, node_weights, own
 from ..training.trainer import Trainer
 from .checkpoint import BEST, HISTORY, MANIFEST, OPTIMIZER, WEIGHTS, Files, finite, prune, save_checkpoint, to_bytes
 from .folder import RunFolder
@@ -132,7 +133,7 @@ class Checkpoints:
                 "spgnn.train(model, dgraph, out=DIR, resume=True) with the same ones"
             )
         try:
-            self.trainer.load_state_dict(found.state())
+            self.trainer.load_state_dict(own(found.state(), self._of_nodes(), self.trainer.dgraph))
         except (LookupError, TypeError, AttributeError, ValueError) as error:
             raise CheckpointError(
                 f"{path / MANIFEST}: is not as this version writes it ({error!r}); train again"
@@ -147,8 +148,14 @@ class Checkpoints:
     def _begin(self) -> None:
         """Copy the state, and start to write it, on rank 0."""
         self.epoch, self._saved_at = self.trainer.epoch, time.monotonic()
+        of_nodes = self._of_nodes()
+        state = self.trainer.state_dict() if of_nodes[0] or self.comm.rank == 0 else {}
+        state = gathered(state, of_nodes, self.trainer.dgraph) if of_nodes[0] else state
         if self.comm.rank == 0:
-            self._job = Writing(partial(self.writer.write, self.epoch, *self._content(self.trainer.state_dict())))
+            self._job = Writing(partial(self.writer.write, self.epoch, *self._content(state)))
+
+    def _of_nodes(self) -> tuple[set[str], set[str]]:
+        return node_weights(self.trainer.model, self.trainer.steps.optimizer)
 
     def _content(self, state: dict[str, Any]) -> tuple[Files, dict]:
         """Return the files of a checkpoint and its manifest."""

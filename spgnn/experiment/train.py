@@ -16,7 +16,7 @@ from ..dist import Communicator
 from ..errors import from_root, together
 from ..layers.registry import LISTED, ModelSpec
 from ..partition.folder.pipeline.memory_budget import memory_bytes_of
-from ..training.consistency import check_trainable
+from ..training.consistency import check_links, check_trainable
 from ..training.notes import data_notes, end_note, host_notes
 from ..training.parts.average import memory_of_rank
 from ..training.steps import Step
@@ -63,15 +63,17 @@ def run(
             stop.ask(comm)
         with kept(source, config, comm, show, stop) as training:
             dgraph = way.open(opened, training.folder, training.stack)
-            dgraph = dgraph if config.on == "nodes" else dgraph.on_edges()
+            dgraph = dgraph.on_edges() if config.on == "edges" else dgraph
             names = opened.names
             is_parts = opened.folder is not None
             del opened  # and with it the owners of all nodes
             if stop is not None:
                 stop.ask(comm)
             comm.phase = "set up training"
-            check_trainable(dgraph)
-            spec = training.listed or ModelSpec.of(config, dgraph.n_features, dgraph.n_classes, dgraph.n_edge_features)
+            check_links(dgraph) if config.on == "links" else check_trainable(dgraph)
+            relations = 1 if dgraph.links is None else dgraph.links.n_relations
+            sizes = (dgraph.n_features, dgraph.n_classes, dgraph.n_edge_features, relations)
+            spec = training.listed or ModelSpec.of(config, *sizes)
             trainer = Trainer(spec.build(), dgraph, way.config, way.step)
             _show(comm, show, host_notes(comm) + data_notes(dgraph, trainer.steps.scorer) + trainer.steps.notes())
             if is_parts:

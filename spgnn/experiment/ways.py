@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..config import Distribution, TrainConfig
+from ..config import EMBEDDING, Distribution, TrainConfig, link_shares
 from ..cost.grid import ProcessGrid
 from ..dist import Communicator
 from ..distgraph import DistGraph, merge_parts
@@ -22,6 +22,7 @@ from ..distgraph.distribute import make_dgraph
 from ..errors import UsageError, together
 from ..graph import Graph
 from ..layers.registry import FAMILIES, ModelSpec
+from ..partition import load_partition
 from ..samplers import check_options
 from ..training.parts.average import AverageStep, memory_of_rank
 from ..training.parts.average_options import check_average
@@ -30,6 +31,7 @@ from ..training.parts.personal import personalise
 from ..training.steps import Step
 from ..training.steps.captured import check_ranks
 from ..training.steps.full import FullStep
+from ..training.steps.link_step import LinkStep
 from ..training.steps.sampled import SampledStep
 from ..training.trainer import Trainer, check_on_edges
 from .averaging import open_parts
@@ -50,6 +52,8 @@ class FullWay:
 
     def __init__(self, config: TrainConfig, how: Distribution):
         self.config, self.how = config, how
+        if config.on == "links":
+            self.step = LinkStep
 
     def open(self, source: Source, folder: RunFolder | None, stack: ExitStack) -> DistGraph:
         """Return the graph on which the model is scored.
@@ -67,7 +71,11 @@ class FullWay:
             check_fits(graph, config, how.operator, parts, M)
             return graph
 
-        return make_dgraph(read, comm, None, how)
+        if config.on != "links":
+            return make_dgraph(read, comm, None, how)
+        part = together(comm, lambda: load_partition(config.partition) if config.partition else None)
+        dgraph = make_dgraph(read, comm, part, how)
+        return dgraph.with_embedding(config.hidden, config.seed) if config.features == EMBEDDING else dgraph
 
     def finish(self, spec: ModelSpec, trainer: Trainer, summary: dict[str, Any]) -> np.ndarray | None:
         """Add to a summary, and return the predictions in original order, on rank 0 at least. Collective."""
@@ -139,6 +147,12 @@ def prepare(source: str, config: TrainConfig, comm: Communicator) -> FullWay:
     check_average(config, takes_memory=True)
     check_options(config)
     check_on_edges(config)
+    if config.features == EMBEDDING and config.on != "links":
+        raise UsageError(
+            "--features embedding learns a row for each node, of --task links; omit it, or give --features FILE"
+        )
+    if config.on == "links":
+        link_shares(config.split)
     _check_device(config, comm.size)
     ProcessGrid(comm.size, config.replication)
     is_sampled = config.mode == "full" and config.sampler != "none"

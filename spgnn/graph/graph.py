@@ -73,6 +73,7 @@ class Graph(metaclass=NamesKeywords):
                 are meta["edge_features"].
         edge_y, edge_split, edge_classes: labels, split and names of classes, as y, split and classes, of the L edges of
                 that list in its order: (L,) or (L, C), and (L,). A reverse edge that was added is none of them.
+        links:  of split_links, the targets of --task links; then A has the message edges alone.
     Raises: GraphError naming the first node that is wrong.
 
     The arrays are views that cannot be written; whoever gave them must not change them either. Where they are used,
@@ -94,6 +95,7 @@ class Graph(metaclass=NamesKeywords):
     edge_y: np.ndarray | None = None
     edge_split: np.ndarray | None = None
     edge_classes: tuple[str, ...] | None = None
+    links: Any = None
 
     def __post_init__(self):
         for name in ("X", "y", "split", "edge_attr", "edge_y", "edge_split"):
@@ -335,14 +337,15 @@ def fingerprint(graph: Graph) -> str:
     """
     tables = [table_digest(rows) for rows in (graph.X, graph.y, graph.split)]
     tables += [table_digest(rows) for rows in (graph.edge_y, graph.edge_split) if rows is not None]
+    tables += [] if graph.links is None else map(table_digest, graph.links.arrays.values())
     ids_E, attr_EF = graph.edge_ids, graph.edge_attr
     of_edges = None if ids_E is None or attr_EF is None else edges_digest(ids_E, attr_EF)
     return fingerprint_of(graph.nnz, graph.digest(), of_edges, tables)
 
 
 def targets_of(graph: Graph, on: names.On) -> np.ndarray | None:
-    """Return the labels of nodes, or of edges."""
-    return graph.y if on == "nodes" else graph.edge_y
+    """Return the labels of nodes, or of edges; None of links."""
+    return {"nodes": graph.y, "edges": graph.edge_y, "links": None}[on]
 
 
 def check_is_graph(graph: object) -> None:

@@ -114,10 +114,11 @@ class ModelSpec:
     arguments: dict[str, Any]
 
     @classmethod
-    def of(cls, config: ModelConfig, f_in: int, n_classes: int, f_edge: int = 0) -> ModelSpec:
+    def of(cls, config: ModelConfig, f_in: int, n_classes: int, f_edge: int = 0, n_relations: int = 1) -> ModelSpec:
         """Return the model that options describe for a graph with f_in features, n_classes classes and f_edge attributes of edges.
 
-        With config.on = edges it is the family's to width hidden, and a decoder of edges.
+        With config.on = edges it is the family's to width hidden, and a decoder of edges; with links the family's to width
+        hidden, and config.decoder of n_relations relations.
         Raises: UsageError, see check_options; for a family that reads attributes of edges, where there are none.
         """
         check_options(config)
@@ -133,6 +134,10 @@ class ModelSpec:
             if "hidden" not in family.options:
                 raise UsageError(f"--on edges needs layers of width --hidden, and --model {config.model} has none")
             sizes |= {"on": "edges", "f_edge": f_edge}
+        if isinstance(config, OnConfig) and config.on == "links":
+            sizes |= {"on": "links", "n_classes": config.hidden, "relations": n_relations}
+            decoder = config.decoder if config.decoder != "auto" else "dot" if n_relations == 1 else "distmult"
+            sizes |= {"decoder": decoder}
         return cls(config.model, sizes | {name: getattr(config, name) for name in family.options})
 
     def build(self) -> Stack:
@@ -144,6 +149,7 @@ class ModelSpec:
             return _stack_of(self.arguments)
         family, options = FAMILIES.find(self.family, "--model"), dict(self.arguments)
         on, f_edge = options.pop("on", "nodes"), options.pop("f_edge", 0)
+        relations, decoder = options.pop("relations", 1), options.pop("decoder", "dot")
         sizes = {name: options.pop(name, None) for name in ("f_in", "n_classes")}
         for name, size in sizes.items():
             check_integer(name, size, 1)
@@ -153,6 +159,12 @@ class ModelSpec:
         make = lambda f_out: family.make(f_in, f_out, config, *[f_edge][: family.reads_edges])
         if on == "nodes":
             return make(n_classes)
+        if on == "links":
+            from .decoders import DECODERS
+
+            model = make(n_classes)
+            model.decoder = DECODERS.find(decoder, "--decoder")(n_classes, relations)
+            return model
         from .families import on_edges
 
         return on_edges(make(config.hidden), n_classes, f_edge)
@@ -227,6 +239,7 @@ def listed_spec(model: torch.nn.Module) -> ModelSpec:
 
     Raises: UsageError naming the first layer that only its own code can rebuild.
     """
+    from .decoders import DECODERS
     from .stack import Stack
 
     remedy = "only its own code can rebuild it: keep model.state_dict()"
@@ -245,12 +258,18 @@ def listed_spec(model: torch.nn.Module) -> ModelSpec:
 
     layers = [listed(number, layer) for number, layer in enumerate(model.layers, start=1)]
     more = {name: getattr(model, name) for name in ("dropout", "input_dropout", "jump")}
+    if model.decoder is not None:
+        name = next((name for name, kind in DECODERS.items() if kind is type(model.decoder)), None)
+        if name is None:
+            raise UsageError(f"the decoder is a custom {type(model.decoder).__name__}; {remedy}")
+        more |= {"decoder": [name, model.decoder.F, model.decoder.n_relations]}
     sizes = {"f_in": model.layers[0].f_in, "n_classes": model.layers[-1].f_out}
     return ModelSpec(LISTED, sizes | {"layers": layers} | more)
 
 
 def _stack_of(arguments: dict[str, Any]) -> Stack:
     """Return the Stack of layers that are listed."""
+    from .decoders import DECODERS
     from .stack import Stack
 
     def made(name: str, keywords: dict[str, Any]):
@@ -260,4 +279,7 @@ def _stack_of(arguments: dict[str, Any]) -> Stack:
         return getattr(import_module(f".{CLASSES[name]}", __package__), name)(**keywords | nested)
 
     more = {name: arguments[name] for name in ("dropout", "input_dropout", "jump") if name in arguments}
+    if "decoder" in arguments:
+        name, F, n_relations = arguments["decoder"]
+        more["decoder"] = DECODERS.find(name, "--decoder")(F, n_relations)
     return Stack(*(made(name, keywords) for name, keywords in arguments["layers"]), **more)

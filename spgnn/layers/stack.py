@@ -18,7 +18,7 @@ from ..spmm.operator.features import AnyRows
 from ..spmm.operator.protocol import Operator
 from ..spmm.operator.view import LayerView
 from .foreign.on_ranks import OnRanks
-from .layer import Layer, hops_of, is_row_wise, width_of
+from .layer import Layer, hops_of, initialise, is_row_wise, width_of
 
 JOINED_WIDTH: dict[str, Callable[[Iterable[int]], int]] = {"cat": sum, "max": max}  # of outputs that are joined
 
@@ -64,6 +64,8 @@ class Stack(Seeded, metaclass=NamesKeywords):
                          spgnn.wrap.
           dropout        rate on the input of every layer in training.
           input_dropout  False: no dropout on X.
+          decoder        of spgnn.links, which scores pairs of rows of the output: of a training on links. None: their
+                         products.
           jump           jumping knowledge: the last layer reads the outputs of all others, side by side (cat), or their
                          maximum, entry by entry (max). None: it reads the output of the layer before it.
     Source: jump: Xu et al. 2018, section 4.
@@ -72,7 +74,10 @@ class Stack(Seeded, metaclass=NamesKeywords):
     torch.Size([60, 4])
     """
 
-    def __init__(self, *layers: nn.Module, dropout: float = 0.0, input_dropout: bool = True, jump: str | None = None):
+    def __init__(
+        self, *layers: nn.Module, dropout: float = 0.0, input_dropout: bool = True, jump: str | None = None,
+        decoder: nn.Module | None = None,
+    ):  # fmt: skip
         super().__init__()
         if not layers:
             raise UsageError("a Stack needs at least one layer")
@@ -85,6 +90,7 @@ class Stack(Seeded, metaclass=NamesKeywords):
         self.dropout, self.jump = check_rate(dropout), jump
         self.input_dropout = input_dropout
         self.is_trained = False  # then `train` continues from these weights
+        self.decoder = decoder
         self.inputs: Units | None = None  # of X, if trained on snapshots
         self.units: Units | None = None  # of the targets, if these are numbers
         self.register_load_state_dict_post_hook(_note_loaded)
@@ -96,6 +102,8 @@ class Stack(Seeded, metaclass=NamesKeywords):
         for layer in self.layers:
             if isinstance(layer, (Layer, Stack)):
                 layer.initialise(generator)
+        if self.decoder is not None:
+            initialise(self.decoder, generator)
 
     @property
     def is_random(self) -> bool:

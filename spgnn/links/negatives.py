@@ -56,7 +56,7 @@ class Negatives:
         Draw k of a link is a function of (seed, epoch, its number, k), its ends and the known links alone.
 
         Args:   source_t, target_t  original ids; number_t  of each link in the list of all ranks.
-        Raises: UsageError for a node that known has no row of; GraphError for a link without any negative.
+        Raises: UsageError for a node without a row of known; GraphError for a link without any negative.
         """
         rows_of = (self.known, self.known_of_targets or self.known)
         for node_t, rows in list(zip((source_t, target_t), rows_of))[: 1 + (self.side == "either")]:

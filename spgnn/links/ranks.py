@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ..distgraph import DistGraph
-from ..errors import NumericalError, ShapeError, UsageError, agree
+from ..errors import NumericalError, ShapeError, UsageError, agree, check_integer
 from ..spmm.kernels import _kernels
 
 Ties = Literal["mean", "optimistic", "pessimistic"]
@@ -64,8 +64,8 @@ class Candidates:
 
     def __init__(self, dgraph: DistGraph, Z_nF: torch.Tensor, among: tuple[int, int] | None = None):
         problem, n = None, len(dgraph.node_n)
-        self.first, self.last = among or (0, dgraph.n_nodes)
-        if not 0 <= self.first < self.last <= dgraph.n_nodes:
+        first, last = self.among = among or (0, dgraph.n_nodes)
+        if not 0 <= first < last <= dgraph.n_nodes:
             problem = UsageError(f"among={among}; expected (first, last), 0 <= first < last <= {dgraph.n_nodes}")
         if Z_nF.ndim != 2 or len(Z_nF) != n or Z_nF.dtype not in (torch.float32, torch.float64):
             problem = ShapeError(f"Z is {Z_nF.dtype} {tuple(Z_nF.shape)}; expected float32 or float64 of ({n}, F)")
@@ -74,9 +74,10 @@ class Candidates:
         self.Z_nF = self.C_mF = Z_nF.detach().contiguous().numpy()
         self.place_N = np.full(dgraph.n_nodes, -1, np.int64)  # of a node in Z; -1: of another rank
         self.place_N[dgraph.node_n] = np.arange(n)
-        own_m = np.flatnonzero((dgraph.node_n >= self.first) & (dgraph.node_n < self.last))
+        own_m = np.flatnonzero((dgraph.node_n >= first) & (dgraph.node_n < last))
         if len(own_m) < n:
             self.C_mF = self.Z_nF[own_m]
+        self.ids_m = dgraph.node_n[own_m]
         self.place_n1 = np.full(n + 1, -1, np.int64)  # of a row of Z in C; -1: no candidate, as the last entry
         self.place_n1[own_m] = np.arange(len(own_m))
 
@@ -91,10 +92,25 @@ class Candidates:
         """Return <x_i, Z_target_i>, (q,), on all ranks."""
         place_q = self._own(target_q)
         own = np.flatnonzero(place_q >= 0)
-        scores_q, of_own = np.zeros(len(x_qF), x_qF.dtype), np.zeros(len(own), x_qF.dtype)
-        _kernels.pair_scores(np.ascontiguousarray(x_qF[own]), self.Z_nF, place_q[own], of_own, self.threads)
-        scores_q[own] = of_own
+        scores_q = np.zeros(len(x_qF), x_qF.dtype)
+        scores_q[own] = self._pair_scores(np.ascontiguousarray(x_qF[own]), place_q[own])
         return self.comm.all_reduce(scores_q)
+
+    # What a subclass with another score has of its own.
+
+    def _pair_scores(self, x_qF: np.ndarray, place_q: np.ndarray) -> np.ndarray:
+        """Return the score of each query and one row of Z, (q,)."""
+        scores_q = np.zeros(len(x_qF), x_qF.dtype)
+        _kernels.pair_scores(x_qF, self.Z_nF, place_q, scores_q, self.threads)
+        return scores_q
+
+    def _rank_counts(self, x_qF: np.ndarray, *given) -> bool:
+        """Add to above_q and equal_q; return whether all scores are numbers."""
+        return _kernels.rank_counts(x_qF, self.C_mF, *given, self.threads)
+
+    def _top(self, x_qF: np.ndarray, *given) -> bool:
+        """Write the best candidates of each query and their scores; return whether all scores are numbers."""
+        return _kernels.top_candidates(x_qF, self.C_mF, *given, self.threads)
 
     def ranks(
         self, x_qF: np.ndarray, target_q: np.ndarray, known: tuple[np.ndarray, np.ndarray] | None = None
@@ -107,37 +123,82 @@ class Candidates:
         Raises: UsageError for a target that is no candidate; NumericalError where a score is not finite.
         Queries are on all ranks, in blocks; candidates do not move. Source: filtered ranks, Bordes et al. 2013, 4.1.
         """
-        if len(outside := target_q[(target_q < self.first) | (target_q >= self.last)]):
-            raise UsageError(f"target {outside[0]} is no candidate; expected nodes {self.first} to {self.last - 1}")
-        indptr, ids = (np.zeros(len(x_qF) + 1, np.int64), np.zeros(0, np.int64)) if known is None else known
-        block = max(1, self.block_bytes // max(1, x_qF.shape[1] * x_qF.itemsize))
+        first, last = self.among
+        if len(outside := target_q[(target_q < first) | (target_q >= last)]):
+            raise UsageError(f"target {outside[0]} is no candidate; expected nodes {first} to {last - 1}")
         counts_2q = np.zeros((2, len(x_qF)), np.int64)
-        for start in range(0, len(x_qF), block):
-            of_block = slice(start, start + block)
-            starts = indptr[start : start + block + 1]
-            counts_2q[:, of_block] = self._count(
-                x_qF[of_block], target_q[of_block], starts, ids[starts[0] : starts[-1]]
-            )
+        for of_block, *of_queries in self._blocks(x_qF, known):
+            counts_2q[:, of_block] = self._count(x_qF[of_block], target_q[of_block], *of_queries)
         return LinkRanks(*counts_2q)
+
+    def top(
+        self,
+        x_qF: np.ndarray,
+        k: int,
+        known: tuple[np.ndarray, np.ndarray] | None = None,
+        exclude_q: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return original ids (q, k) int64 and scores (q, k) of the best candidates of each query, the best one first.
+
+        Equal scores are in ascending order of ids. Where fewer than k candidates are left the id is -1, the score NaN.
+
+        Args:   x_qF, known  see ranks; exclude_q  (q,) one more node of each query that is none, such as its own.
+        Raises: UsageError for k < 1; NumericalError where a score is not finite.
+        """
+        most = min(check_integer("k", k, 1), self.among[1] - self.among[0])
+        ids_qk, scores_qk = np.full((len(x_qF), k), -1, np.int64), np.full((len(x_qF), k), np.nan, x_qF.dtype)
+        row_bytes = 3 * (self.comm.size + 1) * most * (8 + x_qF.itemsize)  # of all ranks, and their order
+        for of_block, *of_queries in self._blocks(x_qF, known, row_bytes):
+            own = exclude_q if exclude_q is None else exclude_q[of_block]
+            ids_qk[of_block, :most], scores_qk[of_block, :most] = self._best(x_qF[of_block], own, most, *of_queries)
+        return ids_qk, scores_qk
+
+    def _blocks(self, x_qF: np.ndarray, known: tuple[np.ndarray, np.ndarray] | None, row_bytes: int = 0):
+        """Yield slices of queries that take at most block_bytes, and indptr and ids of their known candidates."""
+        indptr, ids = (np.zeros(len(x_qF) + 1, np.int64), np.zeros(0, np.int64)) if known is None else known
+        block = max(1, self.block_bytes // max(1, x_qF.shape[1] * x_qF.itemsize + row_bytes))
+        for start in range(0, len(x_qF), block):
+            starts = indptr[start : start + block + 1]
+            yield slice(start, start + block), starts - starts[0], ids[starts[0] : starts[-1]]
 
     def _count(self, x_qF: np.ndarray, target_q: np.ndarray, indptr: np.ndarray, ids: np.ndarray) -> np.ndarray:
         target_scores_q = self.scores(x_qF, target_q)
-        query = np.concatenate([np.repeat(np.arange(len(x_qF)), np.diff(indptr)), np.arange(len(x_qF))])
-        place = self.place_n1[self._own(np.concatenate([ids, target_q]))]
-        pairs = np.unique((query * np.int64(len(self.C_mF)) + place)[place >= 0])
-        query, place = np.divmod(pairs, max(1, len(self.C_mF)))
-        own_indptr = np.searchsorted(query, np.arange(len(x_qF) + 1))
         above_q, equal_q = np.zeros(len(x_qF), np.int64), np.zeros(len(x_qF), np.int64)
         are_numbers = True
         if self.is_counted:
-            x_qF = np.ascontiguousarray(x_qF)
-            are_numbers = _kernels.rank_counts(
-                x_qF, self.C_mF, target_scores_q, own_indptr, place, above_q, equal_q, self.threads
-            )
-        are_numbers &= bool(np.isfinite(target_scores_q).all())
-        problem = None if are_numbers else NumericalError(f"rank {self.comm.rank}: scores are not finite; Z or queries")
-        agree(self.comm, problem)
+            given = target_scores_q, *self._known(indptr, ids, target_q), above_q, equal_q
+            are_numbers = self._rank_counts(np.ascontiguousarray(x_qF), *given)
+        self._check(are_numbers, target_scores_q)
         return self.comm.all_reduce(np.stack([above_q, equal_q]))
+
+    def _best(self, x_qF: np.ndarray, exclude_q: np.ndarray | None, k: int, indptr: np.ndarray, ids: np.ndarray):
+        own = self.is_counted * len(x_qF), k
+        ids_qk, scores_qk, are_numbers = np.empty(own, np.int64), np.empty(own, x_qF.dtype), True
+        if self.is_counted:
+            given = self.ids_m, *self._known(indptr, ids, exclude_q), ids_qk, scores_qk
+            are_numbers = self._top(np.ascontiguousarray(x_qF), *given)
+        of_ranks = (self.comm.all_gather(own_qk).reshape(-1, len(x_qF), k) for own_qk in (ids_qk, scores_qk))
+        ids_qm, scores_qm = (of_Pqk.transpose(1, 0, 2).reshape(len(x_qF), -1) for of_Pqk in of_ranks)
+        order_qk = np.lexsort((ids_qm, -scores_qm))[:, :k]  # NaN are last
+        ids_qk, scores_qk = (np.take_along_axis(of_qm, order_qk, 1) for of_qm in (ids_qm, scores_qm))
+        self._check(are_numbers, scores_qk[ids_qk >= 0])
+        return ids_qk, scores_qk
+
+    def _known(self, indptr: np.ndarray, ids: np.ndarray, more_q: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        """Return indptr and places in C, rising, of the known candidates of each query, one more of each with them."""
+        query = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+        if more_q is not None:
+            query, ids = np.concatenate([query, np.arange(len(more_q))]), np.concatenate([ids, more_q])
+        place = self.place_n1[self._own(ids)]
+        pairs = np.unique((query * np.int64(len(self.C_mF)) + place)[place >= 0])
+        query, place = np.divmod(pairs, max(1, len(self.C_mF)))
+        return np.searchsorted(query, np.arange(len(indptr))), place
+
+    def _check(self, are_numbers: bool, scores: np.ndarray) -> None:
+        """Raise NumericalError on all ranks where a score of one is not finite."""
+        is_wrong = not (are_numbers and np.isfinite(scores).all())
+        text = f"rank {self.comm.rank}: scores are not finite; Z or queries"
+        agree(self.comm, NumericalError(text) if is_wrong else None)
 
     def _own(self, node_q: np.ndarray) -> np.ndarray:
         """Return the places of nodes in Z, -1 for nodes of other ranks, and of ranks whose rows do not count."""

@@ -33,12 +33,13 @@ def prepare_model(model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig
             f"got a {type(dgraph).__name__}; expected a DistGraph: train(model, spgnn.distribute(graph, comm)); one rank has no comm"
         )
     check_called(model)
-    check_trainable(dgraph)
+    check_links(dgraph) if config.on == "links" else check_trainable(dgraph)
     check_width(model, dgraph)
     comm = dgraph.comm
     weights = {
         f"option.weights of {name}": f"{p.dtype} {tuple(p.shape)}{'' if p.requires_grad else ' frozen'}"
         for name, p in model.named_parameters()
+        if not is_of_nodes(p)
     }
     check_same(comm, shared_values(config) | weights | {"option.model": " ".join(repr(model).split())})
     check_own(comm, model)
@@ -46,8 +47,31 @@ def prepare_model(model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig
         model.initialise(config.seed)  # torch's modules draw other numbers in float64
     model.to(device=dgraph.A.device, dtype=sum_dtype(dgraph.A.dtype))
     for tensor in (*model.parameters(), *model.buffers()):
+        if is_of_nodes(tensor):
+            continue
         tensor.data = tensor.data.contiguous()
         comm.broadcast(tensor.detach())
+
+
+def is_of_nodes(weight: torch.Tensor) -> bool:
+    """Whether a weight has a row for each own node, see DistGraph.with_embedding: ranks have different ones."""
+    return getattr(weight, "is_of_nodes", False)
+
+
+def check_links(dgraph: DistGraph) -> None:
+    """Raise where a graph has no links to train on, or none of the rows that a model reads."""
+    if dgraph.replication > 1:
+        raise UsageError(f"links require replication = 1; got {dgraph.replication}")
+    if dgraph.links is None:
+        raise GraphError(
+            f"{dgraph.name} has no links that are split; distribute spgnn.split_links(graph), which takes those of val and "
+            "test out of its edges"
+        )
+    if dgraph.n_features == 0:
+        raise GraphError(
+            f"{dgraph.name} has no features; learn a row for each node by --features embedding, of a DistGraph by "
+            "dgraph.with_embedding(F), or give features"
+        )
 
 
 def check_trainable(dgraph: DistGraph) -> None:

@@ -14,7 +14,7 @@ import torch
 
 from ..errors import ShapeError, UsageError, nearest
 
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # (Z_tC, y_t) -> sum over the rows
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # (Z_tC, y_t), or of links (positive_p, negative_pk) -> sum
 MONITORS = ("val", "val_loss")
 
 
@@ -59,6 +59,13 @@ class Custom:
         for name in self.given():
             if name != "monitor" or not callable(self.monitor):
                 raise UsageError(f"{name} is not used with Parts; omit it, or train on all nodes at once")
+
+    def check_links(self) -> None:
+        """Raise UsageError where something is given that a training on links does not have."""
+        given = ["class_weights"] if self.class_weights is not None else []
+        given += ["monitor = 'val_loss'"] if self.monitor == "val_loss" else []
+        if given:
+            raise UsageError(f"{given[0]} is not used with task = 'links', but metric and monitor as a function are")
 
     def check_fields(self, sampler: Any) -> None:
         """Raise UsageError where something is given that a training on Fields does not have."""

@@ -45,7 +45,9 @@ class EpochLines:
 
     def parts(self, record: Mapping[str, Any]) -> dict[str, str]:
         """Return the parts of an epoch's line by name, without scores that were not evaluated in this epoch."""
-        scores = {name: f"{name} {record[name]:.4f}" for name in SPLITS if record.get(name) is not None}
+        scores = {
+            name: f"{name} {value:.4f}" for name in SPLITS if (value := record.get(name)) is not None and value == value
+        }
         wait_s = record.get("sample_wait_s")
         return {
             "epoch": f"epoch {record['epoch']:>{len(str(self.epochs))}} of {self.epochs}",

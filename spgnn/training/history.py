@@ -74,10 +74,10 @@ class History:
         """Score of the test nodes at the best epoch; nan without any."""
         return self._score("test")
 
-    def keep_if_best(self, record: dict, scores: dict, counts: np.ndarray) -> bool:
+    def keep_if_best(self, record: dict, scores: dict, counts: np.ndarray | None) -> bool:
         """Keep the scores of a record that was scored if it is the best so far, and return whether.
 
-        Args: scores  split -> {accuracy, ...}; counts: of each split and class, see metrics.count.
+        Args: scores  split -> {accuracy, ...}; counts: of each split and class, see metrics.count; None of links.
         """
         value = self.compared(record)
         assert value is not None  # it was scored
@@ -85,7 +85,7 @@ class History:
             return False
         # Without validation nodes (NaN) the newest weights count as the best.
         self.best_epoch, self.best = record["epoch"], value
-        self.scores, self.per_class = scores, per_class(counts[2])
+        self.scores, self.per_class = scores, [] if counts is None else per_class(counts[2])
         return True
 
     def compared(self, record: dict) -> float | None:
@@ -144,7 +144,7 @@ class History:
 
 def is_scored(record: dict) -> bool:
     """Whether a record has scores."""
-    return record["train"] is not None
+    return any(record[name] is not None for name in SPLITS)
 
 
 def monitored(record: dict) -> float:

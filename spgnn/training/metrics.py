@@ -11,8 +11,9 @@ from typing import get_args
 import numpy as np
 import torch
 
-from ..config.names import Metric, NumberMetric, RankedMetric, Task
+from ..config.names import LinkMetric, Metric, NumberMetric, RankedMetric, Task
 from ..errors import UsageError
+from ..links.scores import auc_and_ap
 from ..spmm.kernels.buffers import sum_dtype
 
 SPLITS = ("train", "val", "test")
@@ -21,16 +22,19 @@ SCORES: dict[Task, tuple[Metric, ...]] = {  # the first decides, unless another 
     "classes": ("accuracy", "micro_f1", "macro_f1", "weighted_f1"),
     "labels": ("micro_f1", "accuracy", "macro_f1", "weighted_f1", *RANKED),
     "numbers": get_args(NumberMetric),
+    "links": get_args(LinkMetric),
 }
 
 
 def chosen_metric(metric: str, scorer) -> str:
     """Return the score that decides. Raises: UsageError for one that the task of a scorer, or the scorer, does not have."""
     task = scorer.task
-    if metric in RANKED and not hasattr(scorer, "ranked"):
+    if metric in RANKED and task != "links" and not hasattr(scorer, "ranked"):
         raise UsageError(f"--metric {metric} needs the logits of all nodes, which {type(scorer).__name__} has not")
-    if metric != "auto" and metric not in SCORES[task]:
-        raise UsageError(f"--metric {metric}: the labels are {task}; expected one of {', '.join(SCORES[task])}")
+    known = getattr(scorer, "metrics", SCORES[task])
+    if metric != "auto" and metric not in known:
+        what = "of links" if task == "links" else f"the labels are {task}"
+        raise UsageError(f"--metric {metric}: {what}; expected one of {', '.join(known)}")
     return SCORES[task][0] if metric == "auto" else metric
 
 
@@ -97,22 +101,11 @@ def ranked_scores(Z_nC: torch.Tensor, Y_nC: torch.Tensor, split_n: np.ndarray, c
             for s in range(3):
                 y, z = y_M[split_M == s], z_M[split_M == s]
                 if 0 < y.sum() < len(y):
-                    found[s, c] = *_ranked(z, y), 1
+                    found[s, c] = *auc_and_ap(z[y == 1], z[y == 0]), 1
     comm.all_reduce(found)
     total, number = found.sum(1)[:, :2], found.sum(1)[:, 2:]
     means = np.divide(total, number, out=np.full_like(total, np.nan), where=number > 0)
     return {name: dict(zip(RANKED, map(float, means[s]))) for s, name in enumerate(SPLITS)}
-
-
-def _ranked(z_M: np.ndarray, y_M: np.ndarray) -> tuple[float, float]:
-    """Return ROC-AUC and average precision of one label, whose logits and truths (0, 1) are given."""
-    values, place_M = np.unique(z_M, return_inverse=True)
-    positive = np.bincount(place_M, weights=y_M, minlength=len(values))
-    negative = np.bincount(place_M, minlength=len(values)) - positive
-    below = np.cumsum(negative) - negative
-    auc = positive @ (below + negative / 2) / (positive.sum() * negative.sum())
-    hits, taken = np.cumsum(positive[::-1]), np.cumsum((positive + negative)[::-1])
-    return float(auc), float(positive[::-1] @ (hits / taken) / positive.sum())
 
 
 def scores(counts: np.ndarray, task: Task) -> dict[str, float]:

@@ -12,8 +12,10 @@ import numpy as np
 from ..dist import Communicator
 from ..distgraph import DistGraph
 from ..errors import together
-from ..graph import count_labels, label_notes, labelled
+from ..graph import Links, count_labels, label_notes, labelled
+from ..graph.links import MESSAGE
 from ..spmm.kernels.cpu import BUILD_ALL, slow_loops
+from .link_scorer import note_of
 from .steps import Scorer
 from .trainer import Trainer
 
@@ -23,6 +25,8 @@ FALLS, DONE = 0.95, 0.1  # loss of the last epoch over an earlier one: below whi
 
 def data_notes(dgraph: DistGraph, scorer: Scorer) -> list[str]:
     """Return the notes on the labels of a graph, a sentence each; scorer: has labels and split. Collective."""
+    if dgraph.links is not None and scorer.task == "links":
+        return _link_notes(dgraph.links)
     if scorer.task != "classes":
         return _edge_notes(dgraph, scorer)
     C = dgraph.n_classes
@@ -42,6 +46,15 @@ def _edge_notes(dgraph: DistGraph, scorer: Scorer) -> list[str]:
     dgraph.comm.all_reduce(counts)
     _, train, val, test = counts.tolist()
     return [f"labelled edges: {train:,} train, {val:,} validate, {test:,} test"]
+
+
+def _link_notes(links: Links) -> list[str]:
+    """Return the sizes of the splits of links, what looks like a leak, and of how many val is while a model trains."""
+    counts = [f"{len(links.of(role)):,} {name}" for role, name in enumerate(("train", "validate", "test"))]
+    message = f"; {len(links.of(MESSAGE)):,} are messages alone" if links.is_supervised else ""
+    given = "links without direction" if links.is_both else "links"
+    note = note_of(links)
+    return [f"{given}: {', '.join(counts)}{message}", *links.notes, *([note] if note else [])]
 
 
 def host_notes(comm: Communicator) -> list[str]:

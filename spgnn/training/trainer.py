@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import numpy as np
 import torch
 
 from ..config import TrainConfig, Training, build
+from ..config.names import LinkLoss
 from ..dist import Communicator
 from ..distgraph import DistGraph, Fields, Parts
 from ..errors import CheckpointError, NumericalError, UsageError, is_number
@@ -28,6 +29,7 @@ from ..terminal import say
 from .consistency import prepare_model
 from .custom import COMMAND_LINE, Custom
 from .history import History, is_scored, monitored
+from .link_scorer import LinkScorer
 from .metrics import RANKED, SPLITS, add_ranked, chosen_metric, scores_of_splits
 from .optimizer import make_torch_optimizer
 from .parts.average import AverageStep
@@ -37,6 +39,7 @@ from .scorer import FullScorer
 from .steps import Step
 from .steps.fields_step import FieldsStep
 from .steps.full import FullStep
+from .steps.link_step import LinkStep
 from .steps.row_loss import RowLoss
 from .steps.sampled import SampledStep
 from .steps.step import sum_ranks
@@ -177,11 +180,14 @@ class Trainer:
         record, scorer = self._unscored, self.steps.scorer
         assert record is not None
         with _naming_epoch(record["epoch"], self.steps.optimizer.lr):
-            is_ranked = self.history.metric in RANKED
+            is_ranked = self.history.metric in RANKED and scorer.task != "links"
             if Z_nC is None and (self.monitor.targets is not None or is_ranked):
                 Z_nC = scorer.logits()
-            counts = scorer.counts(Z_nC)
-            scores = scores_of_splits(counts, scorer.task)
+            if isinstance(scorer, LinkScorer):
+                scores, counts = scorer.scored(), None
+            else:
+                counts = scorer.counts(Z_nC)
+                scores = scores_of_splits(counts, scorer.task)
             if is_ranked:
                 add_ranked(scores, scorer.ranked(Z_nC))  # pyrefly: ignore[missing-attribute]  # checked at set-up
             record |= {name: scores[name][self.history.metric] for name in SPLITS}
@@ -251,12 +257,17 @@ class Trainer:
         history.bytes_sent = int(np.median([r["bytes_sent"] for r in records]))
         own_bytes = self.steps.sent_bytes()
         history.bytes_predicted = None if own_bytes is None else sum_ranks(own_bytes, self.comm)
+        if predicted := [r["bytes_predicted"] for r in records if "bytes_predicted" in r]:  # it depends on draws
+            history.bytes_predicted = int(np.median(predicted))
         history.setup_bytes = sum_ranks(self.dgraph.setup_bytes, self.comm)
         history.split_N = self.steps.scorer.split()
         if isinstance(self.model, Stack):
             self.model.is_trained = True
         self._kept.take_best()
         scorer = self.steps.scorer
+        if isinstance(scorer, LinkScorer):
+            self.comm.phase = "rank links"
+            history.scores = scorer.final()
         is_ranked = history.metric in RANKED or scorer.task != "labels" or not hasattr(scorer, "ranked")
         if history.scores and not is_ranked:
             self.comm.phase = "rank logits"
@@ -313,10 +324,16 @@ class KeptWeights:
     """The weights of the best epoch of a training, and of the last one while the model has the best."""
 
     def __init__(self, model: torch.nn.Module):
-        self.model, self.best = model, weights_of(model)
+        self.model = model
+        self._best: dict[str, torch.Tensor] | None = None
         self._last: dict[str, torch.Tensor] | None = None
         weights = list(model.parameters())  # of another training, and unchanged since
         self.is_trained = bool(weights) and all(getattr(w, "trained_version", -1) == w._version for w in weights)
+
+    @property
+    def best(self) -> dict[str, torch.Tensor]:
+        """The weights that were kept; before, the last ones."""
+        return weights_of(self.model) if self._best is None else self._best
 
     @property
     def last(self) -> dict[str, torch.Tensor]:
@@ -329,7 +346,7 @@ class KeptWeights:
 
     def keep_best(self) -> None:
         """Keep the weights of the model as the best."""
-        self.best = weights_of(self.model)
+        self._best = weights_of(self.model)
 
     def take_best(self) -> None:
         """Give the model the best weights."""
@@ -341,7 +358,7 @@ class KeptWeights:
     def restore(self, best: dict[str, torch.Tensor]) -> None:
         """Note that the model has the weights of the last epoch, and that others are the best."""
         own = self.model.state_dict()
-        self.best, self._last = {name: value.to(own[name], copy=True) for name, value in best.items()}, None
+        self._best, self._last = {name: value.to(own[name], copy=True) for name, value in best.items()}, None
 
 
 def make_trainer(
@@ -362,12 +379,16 @@ def make_trainer(
         raise UsageError(f"train does not read {unread[0]!r}; give it to distribute, Parts, layers, or `spgnn train`")
     name = sampler if isinstance(sampler, str) else getattr(sampler, "name", type(sampler).__name__)
     config = build(TrainConfig, options | {"sampler": name}, "train")
+    if config.on != "nodes" and isinstance(dgraph, (Fields, Parts)):
+        is_fields = isinstance(dgraph, Fields) and config.on == "edges"
+        other = "Fields(dgraph, X, y, on='edges')" if is_fields else "distribute(graph)"
+        raise UsageError(f"on = {config.on!r} is not possible with {type(dgraph).__name__}; use {other}")
+    check_on_edges(config)
+    if config.on == "links":
+        custom.check_links()
+        return Trainer(model, cast(DistGraph, dgraph), config, partial(LinkStep, custom=custom), custom)
     if config.on == "edges":
-        if isinstance(dgraph, (Fields, Parts)):
-            other = "Fields(dgraph, X, y, on='edges')" if isinstance(dgraph, Fields) else "distribute(graph)"
-            raise UsageError(f"on = 'edges' is not possible with {type(dgraph).__name__}; use {other}")
-        check_on_edges(config)
-        dgraph = dgraph.on_edges()
+        dgraph = cast(DistGraph, dgraph).on_edges()
     if isinstance(dgraph, Fields):
         custom.check_fields(sampler)
         return Trainer(
@@ -383,10 +404,17 @@ def make_trainer(
 
 
 def check_on_edges(config: TrainConfig) -> None:
-    """Raise UsageError for options that a training on labels of edges does not have."""
-    for name, only in (("mode", "full"), ("sampler", "none"), ("replication", 1)):
-        if config.on == "edges" and (value := getattr(config, name)) != only:
-            raise UsageError(f"--on edges trains on all edges at once, in 1D: omit --{name} {value}")
+    """Raise UsageError for options that a training on edges or links does not have."""
+    for name, only in (("mode", "full"), ("sampler", "none"), ("replication", 1), ("device", "cpu")):
+        if config.on == "nodes" or (config.on, name) == ("edges", "device") or getattr(config, name) == only:
+            continue
+        raise UsageError(f"--task {config.on} trains on the whole graph, in 1D: omit --{name} {getattr(config, name)}")
+    links = ("decoder", "negatives") if config.on != "links" else ()
+    for name in links:
+        if (value := getattr(config, name)) != TrainConfig.__dataclass_fields__[name].default:
+            raise UsageError(f"--{name} {value} is an option of --task links; omit it")
+    if config.loss != "auto" and (config.loss in get_args(LinkLoss)) != (config.on == "links"):
+        raise UsageError(f"--loss {config.loss} is no loss of {config.on}; see --help all")
 
 
 def step_maker(

@@ -72,7 +72,9 @@ def test_ranks_do_not_depend_on_ranks_blocks_and_threads(comm):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("isa", ["", "base"])
-@pytest.mark.parametrize("sizes", [(7, 5, 3), (200, 1300, 33), (97, 600, 1030), (1, 1, 1), (3, 0, 2), (0, 3, 2)])
+@pytest.mark.parametrize(
+    "sizes", [(7, 5, 3), (200, 1300, 33), (97, 600, 1030), (7, 2100, 1030), (1, 1, 1), (3, 0, 2), (0, 3, 2)]
+)
 def test_a_score_is_one_chain_of_additions_everywhere(sizes, isa, dtype):
     (q, m, k), rng = sizes, np.random.default_rng(2)
     Q_qk, C_mk = rng.normal(size=(q, k)).astype(dtype), rng.normal(size=(m, k)).astype(dtype)
@@ -87,6 +89,54 @@ def test_a_score_is_one_chain_of_additions_everywhere(sizes, isa, dtype):
     assert _kernels.rank_counts(Q_qk, C_mk, target_q, np.zeros(q + 1, np.int64), nothing, above, equal, 2, isa)
     assert np.array_equal(above, (S_qm > target_q[:, None]).sum(1))
     assert np.array_equal(equal, (S_qm == target_q[:, None]).sum(1))
+    ids, scores, expected = np.zeros((q, 3), np.int64), np.zeros((q, 3), dtype), np.full((q, 3), np.nan, dtype)
+    given = np.arange(m), np.zeros(q + 1, np.int64), nothing, ids, scores, 2, isa
+    assert _kernels.top_candidates(Q_qk, C_mk, *given)
+    expected[:, : min(m, 3)] = -np.sort(-S_qm)[:, :3]
+    assert np.array_equal(-np.sort(-scores), expected, equal_nan=True)
+
+
+def best(S_qN, k, known, among, exclude_q):
+    """The best candidates of dense scores, equal ones by their ids."""
+    ids_qk, scores_qk = np.full((len(S_qN), k), -1), np.full((len(S_qN), k), np.nan, S_qN.dtype)
+    for i, s in enumerate(S_qN):
+        left = np.setdiff1d(np.arange(*among), [*known[i], exclude_q[i]])
+        ids = left[np.lexsort((left, -s[left]))][:k]
+        ids_qk[i, : len(ids)], scores_qk[i, : len(ids)] = ids, s[ids]
+    return ids_qk, scores_qk
+
+
+@parallel([1, 2, 3, 4], mpi=[3])
+@pytest.mark.parametrize("dtype, among", [("float32", (30, 77)), ("float64", (0, N))])
+def test_the_best_are_those_of_dense_scores(comm, dtype, among):
+    rng = np.random.default_rng(0)
+    Z_NF = rng.integers(-2, 3, (N, F)).astype(dtype)
+    Z_NF[50:] = Z_NF[:50]
+    Z = candidates_of(comm, Z_NF, among)
+    head_q = rng.integers(0, N, 40)
+    known = [rng.choice(N, rng.integers(0, 9), replace=False) for _ in head_q]
+    known[3], known[4] = np.arange(N), np.arange(2, N)
+    nothing, nobody_q = [[]] * len(head_q), np.full(len(head_q), N)
+    for k in (1, 10, N + 7):
+        found = Z.top(Z.rows(head_q), k, flat(known), head_q)
+        for got, expected in zip(found, best(Z_NF[head_q] @ Z_NF.T, k, known, among, head_q)):
+            assert np.array_equal(got, expected, equal_nan=got.dtype != np.int64) and got.dtype == expected.dtype
+        assert np.array_equal(Z.top(Z_NF[head_q], k)[0], best(Z_NF[head_q] @ Z_NF.T, k, nothing, among, nobody_q)[0])
+
+
+@parallel([1, 3], mpi=[])
+def test_the_best_do_not_depend_on_ranks_blocks_and_threads(comm):
+    rng = np.random.default_rng(1)
+    Z_NF = rng.normal(size=(1300, 33)).astype(np.float32)
+    Z_NF[rng.permutation(1300)[:650]] = Z_NF[0]
+    Z = candidates_of(comm, Z_NF)
+    x_qF = Z.rows(np.arange(0, 1300, 40))
+    S_qN = np.zeros((len(x_qF), 1300), np.float32)
+    _kernels.gemm(x_qF, Z_NF, S_qN, True)
+    for Z.block_bytes, Z.threads in ((1, 2), (1 << 17, 1), (1 << 26, 2)):
+        ids_qk, scores_qk = Z.top(x_qF, 20)
+        expected = best(S_qN, 20, [[]] * len(x_qF), (0, 1300), np.full(len(x_qF), -1))
+        assert np.array_equal(ids_qk, expected[0]) and np.array_equal(scores_qk, expected[1])
 
 
 def test_constant_scores_have_the_mean_rank():
@@ -103,6 +153,10 @@ def test_scores_that_are_no_numbers_and_rows_that_do_not_fit_are_errors(comm):
     Z = candidates_of(comm, np.ones((6, 2)))
     with pytest.raises(NumericalError, match="not finite"):
         Z.ranks(np.full((1, 2), np.nan), np.zeros(1, np.int64))
+    with pytest.raises(NumericalError, match="not finite"):
+        Z.top(np.full((2, 2), np.inf), 2)
+    with pytest.raises(UsageError, match="k = 0; expected an integer of 1 or more"):
+        Z.top(np.ones((2, 2)), 0)
     with pytest.raises(ShapeError, match="expected float32 or float64"):
         candidates_of(comm, np.ones((6, 2), np.int64))
     with pytest.raises(UsageError, match="target 1 is no candidate; expected nodes 2 to 4"):

@@ -109,26 +109,23 @@ nb::object gemm_adjoint(const Array<T>& G, const Given& Z, const Given& masked, 
     return wants_sums ? sums.object() : nb::none();
 }
 
-// Adds to above and equal; returns whether all scores are numbers.
-template <class T>
-bool rank_counts(const Array<T>& Q, const Array<T>& C, const Array<T>& target, const Array<int64_t>& known_indptr,
-                 const Array<int64_t>& known, Array<int64_t>& above, Array<int64_t>& equal, int threads,
-                 const std::string& isa_name) {
-    require(Q.ndim() == 2 && C.ndim() == 2 && Q.shape(1) == C.shape(1), "rank_counts: Q (q, k), C (m, k)");
+// body(scores, scratch, begin, end), whether all are numbers, for chunks of queries and groups of candidates that are
+// packed at once.
+template <class T, class Body>
+bool over_candidates(const Array<T>& Q, const Array<T>& C, const Array<int64_t>& known_indptr,
+                     const Array<int64_t>& known, int threads, int isa, const Body& body) {
+    require(Q.ndim() == 2 && C.ndim() == 2 && Q.shape(1) == C.shape(1), "scores: Q (q, k), C (m, k)");
     const int64_t q = Q.shape(0), m = C.shape(0), k = Q.shape(1);
-    require(target.size() == q && above.size() == q && equal.size() == q, "rank_counts: one target per query");
-    require(known_indptr.size() == q + 1, "rank_counts: known_indptr must have a query count + 1 entries");
-    const int isa = chosen_isa(isa_name);
+    require(known_indptr.size() == q + 1, "scores: known_indptr must have a query count + 1 entries");
     threads = chosen_threads(threads);
     const int64_t *starts = known_indptr.data(), *ids = known.data();
-    const T *Qs = Q.data(), *Cs = C.data(), *targets = target.data();
-    int64_t *up = above.mutable_data(), *same = equal.mutable_data();
+    const T *Qs = Q.data(), *Cs = C.data();
     nb::gil_scoped_release unlocked;
-    require(base::rise(starts, 0, q, known.size()) && starts[q] == known.size(), "rank_counts: known_indptr must rise");
-    require(ON(isa, are_below(ids, known.size(), m)), "rank_counts: a known candidate is out of range");
+    require(base::rise(starts, 0, q, known.size()) && starts[q] == known.size(), "scores: known_indptr must rise");
+    require(ON(isa, are_below(ids, known.size(), m)), "scores: a known candidate is out of range");
     for (int64_t i = 0; i < q; ++i)
         for (int64_t e = starts[i] + 1; e < starts[i + 1]; ++e)
-            require(ids[e - 1] < ids[e], "rank_counts: known candidates of a query must rise");
+            require(ids[e - 1] < ids[e], "scores: known candidates of a query must rise");
     const int64_t blocks = std::max<int64_t>(1, GROUP_BYTES / (RANK_BLOCK * std::max<int64_t>(1, k) * sizeof(T)));
     const int64_t group = std::min(blocks * RANK_BLOCK, m);  // candidates that are packed at once
     T* const packed = kept<T>(ON(isa, packed_size<T>(k, group)));
@@ -138,13 +135,55 @@ bool rank_counts(const Array<T>& Q, const Array<T>& C, const Array<T>& target, c
         over_chunks(even(width, RANK_BLOCK), threads, [&](int64_t begin, int64_t end, int64_t) {
             ON(isa, pack_candidates(Cs + first * k, k, packed + begin * k, begin, end));
         });
-        const Ranked<T> p{Qs, packed, first, width, k, targets, starts, ids, up, same};
+        const Scored<T> scores{Qs, packed, first, width, k, starts, ids};
         over_chunks(even(q, 96), threads, [&](int64_t begin, int64_t end, int64_t) {
             static thread_local std::vector<T> scratch;
             scratch.resize(size_t(ON(isa, rank_scratch<T>())));
-            if (!ON(isa, rank_rows(p, scratch.data(), begin, end))) are_numbers = false;
+            if (!body(scores, scratch.data(), begin, end)) are_numbers = false;
         });
     }
+    return are_numbers;
+}
+
+// Adds to above and equal; returns whether all scores are numbers.
+template <class T>
+bool rank_counts(const Array<T>& Q, const Array<T>& C, const Array<T>& target, const Array<int64_t>& known_indptr,
+                 const Array<int64_t>& known, Array<int64_t>& above, Array<int64_t>& equal, int threads,
+                 const std::string& isa_name) {
+    const int64_t q = Q.shape(0);
+    require(target.size() == q && above.size() == q && equal.size() == q, "rank_counts: one target per query");
+    const int isa = chosen_isa(isa_name);
+    const T* targets = target.data();
+    int64_t *up = above.mutable_data(), *same = equal.mutable_data();
+    return over_candidates(Q, C, known_indptr, known, threads, isa,
+                           [&](const Scored<T>& scores, T* scratch, int64_t begin, int64_t end) {
+                               const Ranked<T> p{scores, targets, up, same};
+                               return ON(isa, rank_rows(p, scratch, begin, end));
+                           });
+}
+
+// Fills best_ids and best_scores (q, most), in any order in a row, and -1 and NaN after the last one; ids (m,) of the
+// candidates. Returns whether all scores are numbers.
+template <class T>
+bool top_candidates(const Array<T>& Q, const Array<T>& C, const Array<int64_t>& ids, const Array<int64_t>& known_indptr,
+                    const Array<int64_t>& known, Array<int64_t>& best_ids, Array<T>& best_scores, int threads,
+                    const std::string& isa_name) {
+    const int64_t q = Q.shape(0), most = best_ids.shape(1);
+    require(ids.size() == C.shape(0), "top_candidates: one id per candidate");
+    require(most > 0 && has_shape(best_ids, q, most) && has_shape(best_scores, q, most),
+            "top_candidates: best_ids and best_scores must be (q, most)");
+    const int isa = chosen_isa(isa_name);
+    const int64_t* names = ids.data();
+    int64_t* out_ids = best_ids.mutable_data();
+    T* out_scores = best_scores.mutable_data();
+    std::vector<Best<T>> best(size_t(q * most), {std::numeric_limits<T>::quiet_NaN(), -1});
+    std::vector<int64_t> counts(size_t(q), 0);
+    const bool are_numbers = over_candidates(Q, C, known_indptr, known, threads, isa,
+                                             [&](const Scored<T>& scores, T* scratch, int64_t begin, int64_t end) {
+                                                 const Top<T> p{scores, names, most, best.data(), counts.data()};
+                                                 return ON(isa, top_rows(p, scratch, begin, end));
+                                             });
+    for (const auto& one : best) *out_ids++ = one.id, *out_scores++ = one.score;
     return are_numbers;
 }
 
@@ -165,10 +204,36 @@ void pair_score(const Array<T>& Q, const Array<T>& C, const Array<int64_t>& inde
                 [&](int64_t begin, int64_t end, int64_t) { ON(isa, pair_scores(Qs, Cs, of, k, scores, begin, end)); });
 }
 
+// out[rows[i]] += X[i], of each row of out in ascending i, whatever the threads.
+template <class T>
+void add_rows(const Array<T>& X, const Array<int64_t>& rows, Array<T>& out, int threads) {
+    require(X.ndim() == 2 && out.ndim() == 2 && X.shape(1) == out.shape(1), "add_rows: X and out must have one width");
+    require(rows.ndim() == 1 && rows.shape(0) == X.shape(0), "add_rows: one index per row of X");
+    const int64_t p = X.shape(0), k = X.shape(1), m = out.shape(0), *index = rows.data();
+    const T* x = X.data();
+    T* y = out.mutable_data();
+    const int isa = best_isa();
+    threads = p * k < (1 << 14) ? 1 : chosen_threads(threads);
+    nb::gil_scoped_release unlocked;
+    require(ON(isa, are_below(index, p, m)), "add_rows: an index is out of range");
+    over_chunks(even(m, std::max<int64_t>(1, (m + threads - 1) / threads)), threads,
+                [&](int64_t begin, int64_t end, int64_t) {
+                    for (int64_t i = 0; i < p; ++i) {
+                        if (index[i] < begin || index[i] >= end) continue;
+                        const T* from = x + i * k;
+                        T* to = y + index[i] * k;
+                        for (int64_t c = 0; c < k; ++c) to[c] += from[c];
+                    }
+                });
+}
+
 template <class T>
 void define(nb::module_& m) {
+    m.def("add_rows", &add_rows<T>, nb::arg("X"), nb::arg("rows"), nb::arg("out"), nb::arg("threads") = 0);
     m.def("rank_counts", &rank_counts<T>, nb::arg("Q"), nb::arg("C"), nb::arg("target"), nb::arg("known_indptr"),
           nb::arg("known"), nb::arg("above"), nb::arg("equal"), nb::arg("threads") = 0, nb::arg("isa") = "");
+    m.def("top_candidates", &top_candidates<T>, nb::arg("Q"), nb::arg("C"), nb::arg("ids"), nb::arg("known_indptr"),
+          nb::arg("known"), nb::arg("best_ids"), nb::arg("best_scores"), nb::arg("threads") = 0, nb::arg("isa") = "");
     m.def("pair_scores", &pair_score<T>, nb::arg("Q"), nb::arg("C"), nb::arg("index"), nb::arg("out"),
           nb::arg("threads") = 0, nb::arg("isa") = "");
     m.def("gemm", &gemm<T>, nb::arg("X"), nb::arg("W"), nb::arg("out"), nb::arg("transposed") = false,

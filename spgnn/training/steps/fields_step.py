@@ -6,6 +6,7 @@ Shapes: S snapshots, B of an update, n own nodes, r rows of a target, F inputs, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -85,7 +86,7 @@ class FieldsStep(Step):
         Z, Y = Z_BrC.reshape(-1, Z_BrC.shape[2]), Y_BrC.reshape(-1, Y_BrC.shape[2])
         rows = torch.arange(len(Z), device=Z.device)
         weight = None if fields.weight_n is None else fields.weight_n.repeat(len(snapshots))
-        how = "mse" if self.config.loss == "auto" else self.config.loss
+        how = cast(Any, "mse" if self.config.loss == "auto" else self.config.loss)
         loss = number_loss(Z, Y, rows, how, self.deviation_C, float(total[0]), weight)
         with on_this_thread(fields.dgraph.A):
             loss.backward()

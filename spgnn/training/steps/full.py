@@ -6,6 +6,7 @@ Shapes: n own rows, C classes.
 from __future__ import annotations
 
 import math
+from typing import Any, cast
 
 import torch
 
@@ -46,7 +47,7 @@ class FullStep(Step):
         self.rows = StepRows(dgraph, model, config, self.split_n)
         _fetch_ghosts(self.rows, dgraph)
         y_n, is_train_n = self.rows.of(dgraph.y_n), self.rows.of(torch.from_numpy(self.split_n == 0))
-        self.targets = RowLoss(dgraph, y_n, is_train_n, custom, config.loss, deviation_C)
+        self.targets = RowLoss(dgraph, y_n, is_train_n, custom, cast(Any, config.loss), deviation_C)
         if not self.targets.count:
             raise GraphError(
                 f"{dgraph.name}: no training {dgraph.on[:-1]} has a label; choose a --split that puts some into train"

@@ -6,7 +6,7 @@ Shapes: N nodes, n own rows, m input rows of a subgraph, t targets, F features, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -69,7 +69,9 @@ class SampledStep(Step):
             )
         deviation_C = fit_units(model, dgraph, split_n) if dgraph.is_regression else None
         assert dgraph.y_n is not None  # a training needs labels
-        self.targets = RowLoss(dgraph, dgraph.y_n, torch.from_numpy(split_n == 0), custom, config.loss, deviation_C)
+        self.targets = RowLoss(
+            dgraph, dgraph.y_n, torch.from_numpy(split_n == 0), custom, cast(Any, config.loss), deviation_C
+        )
         self.pool = make_pool(dgraph.A.device, varies=True)  # subgraphs differ in size
         make_cached_products(dgraph, model)
         self.optimizer = make_optimizer(model, config)

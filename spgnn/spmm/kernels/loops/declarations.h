@@ -46,6 +46,8 @@ int64_t rank_scratch();
 template <class T>
 bool rank_rows(const Ranked<T>& p, T* scratch, int64_t begin, int64_t end);
 template <class T>
+bool top_rows(const Top<T>& p, T* scratch, int64_t begin, int64_t end);
+template <class T>
 void pair_scores(const T* Q, const T* C, const int64_t* index, int64_t k, T* out, int64_t begin, int64_t end);
 
 // wire.h

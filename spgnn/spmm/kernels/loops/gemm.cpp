@@ -15,6 +15,7 @@ namespace spgnn::SPGNN_SET {
     template void pack_candidates(const T*, int64_t, T*, int64_t, int64_t);                    \
     template int64_t rank_scratch<T>();                                                        \
     template bool rank_rows(const Ranked<T>&, T*, int64_t, int64_t);                           \
+    template bool top_rows(const Top<T>&, T*, int64_t, int64_t);                               \
     template void pair_scores(const T*, const T*, const int64_t*, int64_t, T*, int64_t, int64_t);
 SPGNN_MAKE(float)
 SPGNN_MAKE(double)

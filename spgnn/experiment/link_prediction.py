@@ -1,0 +1,322 @@
+"""Links that a run predicts: the best of each node, and the scores of given pairs; in Python `load_links`.
+
+Shapes: q queries, k of each, p pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..atomic import check_not_read, check_writable
+from ..config import is_of_run
+from ..config.names import Known
+from ..dist import Communicator
+from ..distgraph.distribute import make_dgraph, the_only_rank
+from ..errors import CheckpointError, FormatError, GraphError, UsageError, together
+from ..graph import Graph, Links
+from ..layers.decoders import decoder_of
+from ..training.link_scorer import ALL, QUERIES, LinkScorer
+from .checkpoint import write_array
+from .later_graph import matched_graph
+from .named import Columns, check_table, write_table
+from .opening import Show, Source, check_run, distribution
+from .prediction import PREDICT, KeptRun, fitted
+from .restoring import check_graph, check_names, graph_facts, made_on
+
+Ids = Sequence | np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class WantedLinks:
+    """What is predicted: the `top` best targets of each node, or the scores of a table of `pairs`.
+
+    pairs  has columns source, target and, where links have any, relation; known: see LinkPredictor.top.
+    """
+
+    top: int = 0
+    pairs: str = ""
+    known: Known = "drop"
+
+
+def predict_links(
+    run_dir: str,
+    comm: Communicator,
+    out: str,
+    wanted: WantedLinks,
+    source: str | None = None,
+    embeddings: str | None = None,
+    show: Show = None,
+) -> dict[str, Any]:
+    """Write the best targets of each node, or the scores of pairs, as a table, and return what a report says.
+
+    Args: run_dir     folder that `spgnn train --task links --out` wrote; source: another GRAPH, see load_links.
+          out         .csv or .parquet; embeddings: .npy for the rows Z (N, F) too.
+    Collective.
+    """
+    top, pairs, known = wanted.top, wanted.pairs, wanted.known
+    together(comm, _check_outputs, Path(run_dir), out, top, pairs, root=0)
+    run = together(comm, KeptRun.read, Path(run_dir))
+    given = {"out": out, "top": top, "pairs": pairs, "known": known, "embeddings": embeddings or ""}
+    check_run(comm, source or run.graph, run.config, **given)
+    found = open_links(run, comm, source, show)
+    report: dict[str, Any] = {"ranks": comm.size, "n": found.scorer.dgraph.n_nodes, "links": len(found.links.split_T)}
+    if embeddings:
+        Z_NF = found.scorer.dgraph.collect(found.Z_nF.numpy())
+        together(comm, write_array, Path(embeddings), Z_NF, "--embeddings", root=0)
+        report["embeddings"] = embeddings
+    columns = found.top(k=top, known=known) if top else None
+    if columns is None:
+        columns = found.score(*together(comm, pairs_of, Path(pairs), found.links))
+    together(comm, write_table, Path(out), columns, "--out", root=0)
+    return report | {"predictions": out, "rows": len(columns["source"])}
+
+
+def _check_outputs(folder: Path, out: str, top: int, pairs: str) -> None:
+    """Raise unless there is a run, and one table to write, whose file can be written and is none of the run's."""
+    if not (folder / "config.toml").exists():
+        raise CheckpointError(f"{folder}: no config.toml; expected the --out folder of `spgnn train`")
+    if bool(top) == bool(pairs):
+        raise UsageError("--top K and --pairs FILE make a table each; give one of them")
+    path = Path(out)
+    if path.suffix not in (".csv", ".parquet") or is_of_run(folder, path):
+        what = f"--out {out}: is a file of the run" if is_of_run(folder, path) else "--top and --pairs require --out"
+        raise UsageError(f"{what}; give a file .csv or .parquet")
+    check_table(path, "--out")
+    check_writable(path, "--out")
+    if pairs:
+        check_not_read(out, "--out", (pairs,))
+
+
+@dataclass(frozen=True, eq=False)
+class LinkPredictor:
+    """The best weights of a run on links, and the rows of all nodes that its model computes.
+
+    ids  (N,) what the user calls nodes; None: numbers. links: of the run's graph, all of which are known.
+    Collective, as its methods: all ranks call them with the same nodes and have the result.
+    """
+
+    scorer: LinkScorer
+    Z_nF: torch.Tensor
+    ids: np.ndarray | None
+
+    @property
+    def links(self) -> Links:
+        """The links of the graph."""
+        return self.scorer.links
+
+    def top(self, nodes: Ids | None = None, k: int = 20, known: str = "drop") -> Columns:
+        """Return for each node the k best targets, in descending score: columns source, target, score, rank.
+
+        With relations for each relation that the node is the head of, and a column relation.
+        Args:   nodes  as the user calls them; None: all that have a link as sources.
+                known  drop: links of the graph, of any split, are left out; keep.
+        Raises: UsageError for a node that the graph does not have.
+        """
+        if known not in ("drop", "keep"):
+            raise UsageError(f"known = {known!r}; expected drop or keep")
+        links, scorer = self.links, self.scorer
+        all_known = scorer.known(ALL, False)
+        rows = np.flatnonzero(np.diff(all_known.indptr))
+        R = links.n_relations
+        if nodes is not None:
+            wanted = self._nodes(nodes, "nodes")
+            rows = rows[np.isin(rows // R, wanted)] if R > 1 else wanted
+            if links.n_sources and (wanted >= links.n_sources).any():
+                name = self._name(int(wanted[np.argmax(wanted >= links.n_sources)]))
+                raise UsageError(f"nodes: {name} is a target; expected sources, for which targets are found")
+        candidates = scorer.candidates(self.Z_nF)
+        ids_qk, scores_qk = np.empty((len(rows), k), np.int64), np.empty((len(rows), k), self.Z_nF.numpy().dtype)
+        for start in range(0, len(rows), QUERIES):
+            at = slice(start, start + QUERIES)
+            node_q, relation_q = np.divmod(rows[at], R)
+            x_qF = scorer.query(self.Z_nF, node_q, relation_q)
+            left_out = all_known[rows[at]] if known == "drop" else None
+            pair = None if left_out is None else (left_out.indptr.astype(np.int64), left_out.indices.astype(np.int64))
+            ids_qk[at], scores_qk[at] = candidates.top(x_qF, k, pair, node_q)
+        is_there = ids_qk >= 0
+        source = np.repeat(rows // R, is_there.sum(1))
+        columns = {
+            "source": self._called(source),
+            "target": self._called(ids_qk[is_there]),
+            "score": scores_qk[is_there],
+        }
+        columns["rank"] = np.broadcast_to(np.arange(1, k + 1), ids_qk.shape)[is_there]
+        return self._with_relation(columns, np.repeat(rows % R, is_there.sum(1)))
+
+    def score(self, source: Ids, target: Ids, relation: Ids | None = None) -> Columns:
+        """Return the score of each pair, or triple: columns source, target, relation if there are any, score, and known.
+
+        Raises: UsageError for names that the graph does not have, and for lengths that differ.
+        """
+        links, R = self.links, self.links.n_relations
+        node_p, target_p = self._nodes(source, "source"), self._nodes(target, "target")
+        if len(node_p) != len(target_p) or (
+            links.relations is not None and (relation is None or len(relation) != len(node_p))
+        ):
+            raise UsageError(
+                f"score got {len(node_p)} sources and {len(target_p)} targets"
+                + ("" if links.relations is None else f" and {0 if relation is None else len(relation)} relations")
+                + "; expected as many of each"
+            )
+        relation_p = np.zeros(len(node_p), np.int64)
+        if links.relations is not None and relation is not None:
+            relation_p = _places(np.array(links.relations, object), relation, "relation")
+        first, last = links.among
+        if links.n_sources and len(bad := np.flatnonzero((target_p < first) | (target_p >= last) | (node_p >= first))):
+            raise UsageError(
+                f"pair {bad[0] + 1}, {self._name(int(node_p[bad[0]]))} - {self._name(int(target_p[bad[0]]))}: expected a source, then a target"
+            )
+        candidates, scores = self.scorer.candidates(self.Z_nF), []
+        for start in range(0, len(node_p), QUERIES):
+            at = slice(start, start + QUERIES)
+            scores.append(candidates.scores(self.scorer.query(self.Z_nF, node_p[at], relation_p[at]), target_p[at]))
+        known = self.scorer.known(ALL, False)
+        is_known = (
+            np.asarray(known[node_p * R + relation_p, target_p]).ravel() > 0 if len(node_p) else np.empty(0, bool)
+        )
+        columns = {"source": self._called(node_p), "target": self._called(target_p)}
+        columns["score"] = np.concatenate([*scores, np.empty(0, np.float32)])
+        return self._with_relation(columns | {"known": is_known.astype(int)}, relation_p)
+
+    def _with_relation(self, columns: Columns, relation: np.ndarray) -> Columns:
+        if self.links.relations is None:
+            return columns
+        named = {"relation": np.array(self.links.relations, object)[relation]}
+        return {"source": columns.pop("source")} | named | columns
+
+    def _nodes(self, nodes: Any, what: str) -> np.ndarray:
+        if self.ids is not None:
+            return _places(self.ids, nodes, what)
+        found = np.asarray(nodes)
+        if found.dtype.kind not in "iu" or (
+            len(found) and not 0 <= found.min() <= found.max() < self.scorer.dgraph.n_nodes
+        ):
+            raise UsageError(f"{what}: expected numbers of nodes, 0 to {self.scorer.dgraph.n_nodes - 1}")
+        return found.astype(np.int64)
+
+    def _called(self, nodes: np.ndarray) -> np.ndarray:
+        return nodes if self.ids is None else self.ids[nodes]
+
+    def _name(self, node: int) -> str:
+        return str(self._called(np.array([node]))[0])
+
+
+def _places(ids: np.ndarray, values: Any, what: str) -> np.ndarray:
+    """Return where values are in ids. Raises: UsageError naming the first that is not there."""
+    from ..data.table_columns import places_of
+
+    values = np.array(values, object) if ids.dtype.kind in "OU" else np.asarray(values)
+    if ids.dtype.kind in "OU":
+        ids, values = ids.astype(object), np.array([str(value) for value in values], object)
+    elif values.dtype.kind not in "iu":
+        raise UsageError(f"{what}: {values[:1].tolist()} is no number; the graph calls its nodes by numbers")
+    found = places_of(ids, values)
+    if (found < 0).any():
+        at = int(np.argmax(found < 0))
+        raise UsageError(f"{what} {at + 1} is {values[at]!r}, which the graph does not have")
+    return found.astype(np.int64)
+
+
+def load_links(run: str | Path, comm: Communicator | None = None, graph: str | Path | None = None) -> LinkPredictor:
+    """Return what predicts links: the model of a run of --task links with its best weights, on its graph.
+
+        run = spgnn.load_links("runs/shop-1")
+        run.top(["ada"], k=20)
+        run.score(["ada"], ["soap"])
+
+    Args:   run    folder that `spgnn train --task links --out` wrote.
+            graph  a later GRAPH with the same features, whose links are all known; None: the run's.
+    Raises: CheckpointError where the run's own graph is no longer the one that it was trained on; UsageError for a run on
+            something else, and for another graph where the run learned rows of its own nodes.
+    Collective.
+    """
+    comm = the_only_rank() if comm is None else comm
+    kept = together(comm, KeptRun.read, Path(run))
+    return open_links(kept, comm, None if graph is None else str(graph))
+
+
+def open_links(run: KeptRun, comm: Communicator, source: str | None = None, show: Show = None) -> LinkPredictor:
+    """Return the LinkPredictor of a run. Collective."""
+    if run.config.on != "links":
+        raise UsageError(f"{run.folder} is a run on {run.config.on}; links are predicted by a run of --task links")
+    rows = run.state.pop("embedding", None)
+    if rows is not None and source is not None:
+        raise UsageError(
+            f"--graph {source}: the run learned a row for each of its own nodes (--features embedding); train on that graph, "
+            "or with features that nodes of any graph have"
+        )
+    config = fitted(run.config, source, comm)
+    config = replace(config, partition="", split="0,0" if source is not None else config.split)
+    path, before = together(comm, made_on, run.folder / "checkpoints") if source is None else (run.folder, {})
+    opened = Source.open(source or run.graph, config, comm, show)
+
+    def read() -> Graph:
+        graph = opened.read()
+        if source is None:
+            return graph
+        links, (graph, columns) = graph.links, matched_graph(graph, replace(run.columns(), n_classes=0), "nodes")
+        if show is not None:
+            for note in columns.notes:
+                show(f"spgnn: {note}")
+        return replace(graph, links=links)
+
+    model = together(comm, run.model)
+    dgraph = make_dgraph(read, comm, None, distribution(config, comm, run.spec))
+    if source is None:
+        check_names(path, run.names, dgraph.names, PREDICT)
+    if rows is not None:
+        if len(rows) != dgraph.n_nodes:
+            raise CheckpointError(f"{run.folder}: has rows of {len(rows)} nodes; {dgraph.name} has {dgraph.n_nodes}")
+        dgraph = replace(dgraph, X=rows[torch.from_numpy(dgraph.node_n)].to(next(model.parameters(), rows).dtype))
+    check_graph(path, before, graph_facts(dgraph), PREDICT)
+    if dgraph.n_features != (f_in := run.spec.arguments["f_in"]):
+        raise CheckpointError(f"the graph has {dgraph.n_features} features; the run was trained on {f_in}")
+    if dgraph.links is None:
+        raise GraphError(f"{dgraph.name} has no links")
+    decoder = decoder_of(model, run.spec.arguments["n_classes"], dgraph.links.n_relations)
+    scorer = LinkScorer(model, dgraph, decoder, run.config.seed)
+    ids = comm.all_gather_json(None if opened.names.ids is None else opened.names.ids.tolist())[0]
+    return LinkPredictor(
+        scorer,
+        scorer.logits(),
+        None if ids is None else np.array(ids, None if ids and isinstance(ids[0], int) else object),
+    )
+
+
+def pairs_of(path: Path, links: Links) -> list[np.ndarray]:
+    """Return the columns of a table of pairs: source, target and, where links have any, relation, by name or by order.
+
+    Raises: FormatError without them, and naming the row of an id that is missing.
+    """
+    from ..data.readers.frames import read_frame
+    from ..data.readers.heads import SOURCE_NAMES, TARGET_NAMES
+    from ..data.table_columns import texts_of
+
+    wanted = (SOURCE_NAMES, TARGET_NAMES, ("relation", "predicate"))[: 2 if links.relations is None else 3]
+    names = tuple(name for group in wanted for name in group)
+    frame, _ = read_frame(path, names, lambda columns: columns[0], lambda columns: columns)
+    columns = frame.column_names
+    found = [next((name for name in columns if name.lower() in group), "") for group in wanted]
+    if not all(found):
+        order = columns if len(columns) == len(wanted) else []
+        order = [order[0], order[2], order[1]] if len(order) == 3 else order
+        if not order:
+            raise FormatError(
+                f"{path}: has columns {', '.join(columns)}; expected {', '.join(group[0] for group in wanted)}"
+            )
+        found = order
+    return [_whole(path, name, texts_of(frame.column(name))) for name in found]
+
+
+def _whole(path: Path, name: str, texts: np.ndarray) -> np.ndarray:
+    lost = texts == ""
+    if lost.any():
+        raise FormatError(f"{path}: column {name!r} has no value in row {int(np.argmax(lost)) + 1}")
+    is_number = all(text.isascii() and text.isdigit() for text in texts.tolist())
+    return texts.astype(np.int64) if is_number else texts

@@ -1,0 +1,54 @@
+"""Scores of links: of ranks, of the held-out items of users, and of pairs with and without a link.
+
+Shapes: q queries, p pairs with a link, m pairs without.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .ranks import LinkRanks
+
+
+def link_scores(ranks: LinkRanks) -> dict[str, float]:
+    """Return mrr, hits@1, hits@3 and hits@10 by mean ranks, and mrr_optimistic and mrr_pessimistic."""
+    scores = {
+        "mrr": ranks.mrr(),
+        "mrr_optimistic": ranks.mrr("optimistic"),
+        "mrr_pessimistic": ranks.mrr("pessimistic"),
+    }
+    return scores | {f"hits@{most}": ranks.hits(most) for most in (1, 3, 10)}
+
+
+def recommender_scores(user_q: np.ndarray, ranks: LinkRanks, k: int = 20) -> dict[str, float]:
+    """Return recall@k and ndcg@k, means over the users that have held-out items.
+
+    Query i is user_q[i] and one of its held-out items, ranked among all items but those that the user trains with; h of
+    a user's H items have a rank of at most k:
+        recall@k = h / H,  ndcg@k = sum over the h items of 1 / log2(1 + rank) / sum_(i <= min(k, H)) 1 / log2(1 + i).
+    Both are expectations over random orders of candidates with equal scores: a rank is uniform on above + 1 to
+    above + equal + 1. Source: He et al. 2020 (LightGCN), 4.1.
+    """
+    gain_k = np.concatenate([[0], np.cumsum(1 / np.log2(2 + np.arange(k)))])  # of the first ranks together
+    first_q, last_q = np.minimum(ranks.above_q, k), np.minimum(ranks.above_q + ranks.equal_q + 1, k)
+    _, user_q, held = np.unique(user_q, return_inverse=True, return_counts=True)
+    hits = np.bincount(user_q, (last_q - first_q) / (ranks.equal_q + 1))
+    gains = np.bincount(user_q, (gain_k[last_q] - gain_k[first_q]) / (ranks.equal_q + 1))
+    recall, ndcg = np.mean(hits / held), np.mean(gains / gain_k[np.minimum(held, k)])
+    return {f"recall@{k}": float(recall), f"ndcg@{k}": float(ndcg)}
+
+
+def auc_and_ap(positive_p: np.ndarray, negative_m: np.ndarray) -> tuple[float, float]:
+    """Return ROC-AUC and average precision of the scores of positives and negatives, exact; nan without either.
+
+    The first is the share of pairs of both that are ordered rightly, equal ones by half; the second is
+    sum_i (R_i - R_(i-1)) P_i over the distinct scores, descending, R_i and P_i recall and precision down to score i.
+    """
+    if not (len(positive_p) and len(negative_m)):
+        return float("nan"), float("nan")
+    values, place = np.unique(np.concatenate([positive_p, negative_m]), return_inverse=True)
+    positive = np.bincount(place[: len(positive_p)], minlength=len(values))
+    negative = np.bincount(place[len(positive_p) :], minlength=len(values))
+    auc = positive @ (np.cumsum(negative) - negative / 2) / (len(positive_p) * len(negative_m))
+    hits, taken = np.cumsum(positive[::-1]), np.cumsum((positive + negative)[::-1])
+    return float(auc), float(positive[::-1] @ (hits / taken) / len(positive_p))

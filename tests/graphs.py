@@ -40,7 +40,7 @@ def random_graph(
 
 
 def dense_operator(graph: Graph, how: str = "gcn") -> np.ndarray:
-    """D_r^-1/2 (A + I) D_c^-1/2, D^-1 A, D^-1 (A + I), A or the pattern of A + I by plain dense arithmetic."""
+    """D_r^-1/2 (A + I) D_c^-1/2, D_r^-1/2 A D_c^-1/2, D^-1 A, D^-1 (A + I), A or the pattern of A + I by plain dense arithmetic."""
     A = graph.A.toarray().astype(np.float64)
     inverse = lambda x: np.divide(1.0, x, out=np.zeros_like(x), where=x > 0)
     stored = sp.csr_array(graph.A)
@@ -52,6 +52,6 @@ def dense_operator(graph: Graph, how: str = "gcn") -> np.ndarray:
         A = A + np.diag(1.0 - np.diag(pattern))
     if how in ("row", "row_loops"):
         return inverse(A.sum(1))[:, None] * A
-    if how == "gcn":
+    if how in ("gcn", "sym"):
         A = inverse(np.sqrt(A.sum(1)))[:, None] * A * inverse(np.sqrt(A.sum(0)))[None, :]
     return A

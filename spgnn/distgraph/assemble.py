@@ -146,7 +146,7 @@ def _operator(rows: GraphRows, layout: Layout, how: Distribution) -> tuple[DistS
     sums_n = row_sums(A_oo, A_og) if known is None else known.sums_n3[:, 0]
     A_oo = with_self_loops(A_oo) if has_loops else A_oo
     looped_n = row_sums(A_oo, A_og) if has_loops and known is None else sums_n + loopless_n
-    of_part = () if known is None else (known.sums_n3[:, 1] + loopless_n, known.is_whole_n)
+    of_part = () if known is None else (known.sums_n3[:, 1], known.is_whole_n)
     if layout.row_sum is not None:  # 1.5D: this process column multiplies some blocks of the row
         holds_own = layout.block in layout.owners
         A_oo = A_oo if holds_own else sp.csr_array(A_oo.shape, dtype=A_oo.dtype)

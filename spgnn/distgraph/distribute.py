@@ -58,8 +58,8 @@ def distribute(
         scheme       cover, columns, broadcast, two-tier; auto: the fastest by the cost model; flat: the faster of cover
                      and columns.
         replication  c of 1.5D: the partition has P/c parts or more, each held by c ranks.
-        operator     of the layers that do not name theirs. gcn: D^-1/2 (A + I) D^-1/2; row: D^-1 A; none: A; row_loops:
-                     D^-1 (A + I); loops: the pattern of A + I, all ones.
+        operator     of the layers that do not name theirs. gcn: D^-1/2 (A + I) D^-1/2; sym: D^-1/2 A D^-1/2; row: D^-1 A;
+                     none: A; row_loops: D^-1 (A + I); loops: the pattern of A + I, all ones.
         feature_norm row: the features of a node are divided by their sum; none.
         dtype        torch.float32, torch.float64 or torch.bfloat16, or its name.
         method, seed, balance  of the partitioner, see `part_graph`.

@@ -16,7 +16,8 @@ from ..config.names import NORMS, Norm
 from ..errors import GraphError, UsageError, nearest
 from .structure import index_dtype, without_zeros
 
-DIVIDES = ("gcn", "row", "row_loops")  # normalisations that divide by sums of rows, or of rows and columns
+TWO_SIDED = ("gcn", "sym")  # normalisations that divide by sums of rows and of columns
+DIVIDES = (*TWO_SIDED, "row", "row_loops")  # normalisations that divide by sums of rows, or of rows and columns
 LARGEST = 1e290  # sums of fewer than 1e18 weights of this size are finite
 INSTEAD = "Use --operator none (for sage --aggregator sum), or give absolute values of the weights"
 WITH_LOOPS = ("gcn", "row_loops", "loops")  # normalisations of A + I
@@ -24,14 +25,15 @@ AT_ONCE = 1 << 22  # nonzeros per pass of scaling and sums; sums take at least o
 
 
 def normalise(A: sp.csr_array, how: Norm = "gcn") -> sp.csr_array:
-    """Return the operator of a normalisation: gcn: Dr^-1/2 (A + I) Dc^-1/2; row: D^-1 A, the mean over a row; none: A;
-    row_loops: D^-1 (A + I); loops: the pattern of A + I, all ones.
+    """Return the operator of a normalisation: gcn: Dr^-1/2 (A + I) Dc^-1/2; sym: Dr^-1/2 A Dc^-1/2; row: D^-1 A, the
+    mean over a row; none: A; row_loops: D^-1 (A + I); loops: the pattern of A + I, all ones.
 
     A + I has a self-loop of weight 1 where a node of A has none. Dr and Dc are the row and column sums
-    of A + I: they are equal when A is symmetric, which gives Kipf & Welling's operator, and keep the
+    of A + I (sym: of A): they are equal when A is symmetric, which gives Kipf & Welling's operator, and keep the
     norm at most 1 when A is not. A row without nonzeros stays zero. A stored 0 is no entry.
     Raises: GraphError unless A is a scipy CSR, and for a negative weight where sums are divided by; UsageError for another how.
-    Source: Kipf & Welling 2017, eq. (2); directed form: Tong et al. 2020 use the same two-sided scaling.
+    Source: Kipf & Welling 2017, eq. (2); sym: He et al. 2020 (LightGCN), eq. (8); directed form: Tong et al. 2020 use the
+    same two-sided scaling.
     """
     if how not in NORMS:
         raise UsageError(f"normalisation {how!r} is not known{nearest(how, NORMS)}")
@@ -48,7 +50,7 @@ def normalise(A: sp.csr_array, how: Norm = "gcn") -> sp.csr_array:
         A = with_self_loops(A)
     if how == "loops":
         return sp.csr_array((np.ones(A.nnz, dtype), A.indices, A.indptr), shape=A.shape)
-    left_n, right_m = factors(how, axis_sums(A, 1), axis_sums(A, 0) if how == "gcn" else None)
+    left_n, right_m = factors(how, axis_sums(A, 1), axis_sums(A, 0) if how in TWO_SIDED else None)
     assert left_n is not None  # how is in DIVIDES
     return scaled(A, left_n, right_m, dtype)
 
@@ -58,9 +60,9 @@ def factors(
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Return left (n,) and right (m,) of a normalisation from the sums of rows and columns; None: all 1.
 
-    gcn: Dr^-1/2 and Dc^-1/2; row, row_loops: Dr^-1 and None; others: None and None. The inverse of 0 is 0.
+    gcn, sym: Dr^-1/2 and Dc^-1/2; row, row_loops: Dr^-1 and None; others: None and None. The inverse of 0 is 0.
     """
-    if how == "gcn":
+    if how in TWO_SIDED:
         assert column_m is not None
         return inverse_or_zero(np.sqrt(row_n)), inverse_or_zero(np.sqrt(column_m))
     return (inverse_or_zero(row_n), None) if how in DIVIDES else (None, None)

@@ -85,7 +85,7 @@ class Layer(nn.Module, metaclass=MadeWith):
 
     Args: f_in, f_out  widths F of H and C of Z.
     A class may declare:
-        operator     normalisation of A: gcn, row, none, row_loops or loops. None: the one of the DistGraph.
+        operator     normalisation of A: gcn, sym, row, none, row_loops or loops. None: the one of the DistGraph.
         is_random    False: a training pass computes the same as an evaluation, so its logits are scored.
         reads_input  False: H is read only through A H, which may be cached.
         hops         1: a row of Z depends on the rows of H in its row of A, and on its own row by A.select(H).

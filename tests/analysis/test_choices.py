@@ -50,7 +50,7 @@ def test_the_counts_of_auto_are_those_that_ranks_gather(P, c, operator, hosts, e
 SPARSE = [("wordnet", 2, 1, operator, {"keep": keep}) for operator in ("gcn", "none") for keep in (True, False)]
 DENSE = [
     ("sbm:n=200,classes=4,features=10,degree=5", P, c, operator, options)
-    for P, c, operator in ((2, 1, "gcn"), (4, 2, "gcn"), (2, 1, "none"), (2, 1, "row_loops"))
+    for P, c, operator in ((2, 1, "gcn"), (4, 2, "gcn"), (2, 1, "none"), (2, 1, "row_loops"), (3, 1, "sym"))
     for options in ({}, {"keep": False}, {"keep": False, "order": "spmm_first"})
 ]
 

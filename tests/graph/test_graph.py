@@ -44,7 +44,7 @@ def test_undirected_has_both_directions_or_is_refused_and_reversed_is_the_transp
     assert graph.with_edges("directed").in_use().edges == "directed"
 
 
-@given(edge_lists(), st.sampled_from(["gcn", "row", "none"]))
+@given(edge_lists(), st.sampled_from(["gcn", "sym", "row", "none"]))
 def test_normalise_equals_dense_arithmetic_on_directed_weighted_graphs(edges, how):
     n, src, dst, weights = edges
     graph = graph_from_coo(src, dst, n, weights=weights)

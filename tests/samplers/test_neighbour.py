@@ -225,7 +225,7 @@ def test_a_graph_without_training_nodes_is_refused():
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [Neighbour, Labor])
 def test_operators_of_blocks_are_unbiased_where_the_graph_has_loops(kind):
-    graph, hows = random_graph(n=30, edges=400, weighted=True), ["gcn", "row_loops", "row", "none"]
+    graph, hows = random_graph(n=30, edges=400, weighted=True), ["gcn", "sym", "row_loops", "row", "none"]
     assert graph.A.diagonal().any()
     x_N, arrays = np.random.default_rng(2).random(graph.n_nodes) + 0.5, graph_arrays(graph)
     sampler = kind(graph, all_train(graph), fanout=(4,), batch=graph.n_nodes)

@@ -105,9 +105,9 @@ def expected_block(graph, node_m, pattern, how, alpha_E):
             entries.append((i, 0.0 if has_loop else 1.0, 1.0, 1.0))  # a loop of A that was not drawn
         for j, w, alpha, scale in sorted(entries):
             u, v = node_m[i], node_m[j]
-            factor = {"gcn": 1 / np.sqrt(row_sum[u] * column_sum[v]) if how == "gcn" else 0, "none": 1.0}.get(
-                how, 1 / row_sum[u] if row_sum[u] else 0
-            )
+            factor = {"none": 1.0}.get(how, 1 / row_sum[u] if row_sum[u] else 0)
+            if how in ("gcn", "sym"):
+                factor = 1 / np.sqrt(row_sum[u] * column_sum[v])
             rows.append(i)
             columns.append(j)
             values.append(1.0 if how == "loops" else w * factor / float(alpha) * float(scale))

@@ -34,7 +34,7 @@ def dist(graph, comm, kind="random", **options):
 @parallel(THREADS, mpi=[3])
 @pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
 @pytest.mark.parametrize("kind", ["block", "random", "lopsided"])
-@pytest.mark.parametrize("how", ["gcn", "row", "none"])
+@pytest.mark.parametrize("how", ["gcn", "sym", "row", "none"])
 def test_the_product_and_its_adjoint_equal_the_dense_ones(comm, scheme, kind, how):
     for seed, weighted, use in (
         (0, False, "directed"),

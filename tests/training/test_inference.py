@@ -10,6 +10,7 @@ import torch
 from graphs import KINDS, dense_operator, random_graph
 from worlds import parallel
 
+from spgnn.config.names import NORMS
 from spgnn.dist import SelfCommunicator, run_threads
 from spgnn.distgraph import Parts, distribute
 from spgnn.distgraph.part_rows import own_part_rows, part_rows
@@ -165,7 +166,7 @@ def test_smaller_types_differ_by_rounding_and_read_fewer_bytes(name, dtype, limi
     assert layerwise.bytes_read > 0
 
 
-@pytest.mark.parametrize("how", ["gcn", "row", "none", "row_loops", "loops"])
+@pytest.mark.parametrize("how", NORMS)
 @pytest.mark.parametrize("hops", [1, 2])
 def test_own_rows_are_the_complete_rows_of_the_whole_operator(hops, how):
     graph, owner_N = small("weighted directed")

@@ -22,7 +22,7 @@ def row_sums(A_oo: sp.csr_array, A_og: sp.csr_array) -> np.ndarray:
 def scaled_blocks(
     A_oo: sp.csr_array, A_og: sp.csr_array, rows_n, plan, how: Norm, dtype=np.float64, columns_n=None, is_whole_n=None
 ) -> tuple[sp.csr_array, sp.csr_array]:
-    """Return D_r^-1/2 A D_c^-1/2 (gcn), D_r^-1 A (row, row_loops), A (none) or its pattern (loops) in two blocks.
+    """Return D_r^-1/2 A D_c^-1/2 (gcn, sym), D_r^-1 A (row, row_loops), A (none) or its pattern (loops) in two blocks.
 
     gcn_in, the operator of PyG's GCNConv, is D_r^-1/2 A D_r^-1/2: of a directed graph, it reads the rows' sums alone.
 
@@ -32,8 +32,8 @@ def scaled_blocks(
                       the owners and fetched for the ghosts.
           is_whole_n  rows of which all entries are known, None: all. The others are scaled by D_r / sum of the known
                       entries, so that a mean stays a mean; not with loops, whose entries are ones.
-    For gcn, gcn_in, row_loops and loops, A_oo must have its self-loops already. Collective for gcn and gcn_in where plan is
-    not None.
+    For gcn, gcn_in, row_loops and loops, A_oo must have its self-loops already. Collective for gcn, gcn_in
+    and sym where plan is not None.
     """
     share_n = None if is_whole_n is None else _share(rows_n, row_sums(A_oo, A_og), is_whole_n)
     if how == "none" and share_n is not None:

@@ -35,7 +35,7 @@ class RawBlocks:
     loopless_n  (n,) bool: A has no self-loop there, and A + I has one of weight 1.
     has_loops   these are in blocks.
     holds_own   the own columns are in blocks.
-    columns_n   (n,) float64, the sums of whole columns of A + I where they are known; None: they are added up when needed.
+    columns_n   (n,) float64, the sums of whole columns of A where they are known; None: they are added up when needed.
     is_whole_n  (n,) bool, blocks have all entries of the row; None: of all rows. See scaled_blocks.
     """
 
@@ -61,6 +61,11 @@ class RawBlocks:
     def rows_n(self) -> np.ndarray:
         """The sums of whole rows of the matrix in blocks, (n,) float64."""
         return self.looped_n if self.has_loops else self.sums_n
+
+    @property
+    def whole_columns_n(self) -> np.ndarray | None:
+        """The sums of whole columns of the matrix in blocks, where they are known."""
+        return self.columns_n + self.loopless_n if self.has_loops and self.columns_n is not None else self.columns_n
 
 
 class Norms:
@@ -104,7 +109,7 @@ class Norms:
         if self.bad_weight is not None and how == "none" and raw.is_whole_n is not None:
             raise self.bad_weight.error("a part that lacks edges of its halo", WHOLE)
         A_oo, A_og = scaled_blocks(
-            raw.blocks.A_oo, raw.blocks.A_og, raw.rows_n, self.base, how, dtype, raw.columns_n, raw.is_whole_n
+            raw.blocks.A_oo, raw.blocks.A_og, raw.rows_n, self.base, how, dtype, raw.whole_columns_n, raw.is_whole_n
         )
         blocks = replace(raw.blocks, A_oo=A_oo, A_og=A_og)
         stages = make_stages(blocks, self.layout, self.base, self.covers, self._stages)

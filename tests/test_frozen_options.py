@@ -60,7 +60,7 @@ FROZEN = {
     "compare": "out",
     "info": "format features labels split",
     "check": "format features labels split",
-    "convert": "format features labels split source target weight relabel id one_hot missing duplicates combine edge_features antisymmetric edge_labels edge_split",
+    "convert": "format features labels split source target weight relabel id one_hot missing duplicates combine edge_features antisymmetric edge_labels edge_split bipartite",
     "doctor": "calibrate force full threads",
 }
 SPAN = re.compile(r"```[^\n]*\n(.*?)```|^(    [^\n]*)$|`([^`\n]+)`", re.M | re.S)

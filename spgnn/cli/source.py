@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 EDGES_TEXT = {"undirected": "edges both ways", "directed": "edges out", "reversed": "edges in"}
 SRC_HELP = f"""\b
-SRC is a file, a folder, or the common prefix of Planetoid's files, in one of
-the formats
-  {", ".join(FORMATS[:5])},
-  {", ".join(FORMATS[5:])}.
+SRC is a file, a folder, or the common prefix of files, as of Planetoid's and
+of train, valid and test of triples, in one of the formats
+  {", ".join(FORMATS[:6])},
+  {", ".join(FORMATS[6:])}.
 """
 
 

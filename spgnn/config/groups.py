@@ -49,6 +49,7 @@ class TableConfig:
     edge_labels: str = option("", "column of classes or numbers of edges; or a .npy", metavar="COLUMN|FILE")
     edge_split: str = option("", "column of train, val, test of edges; or a .npy", metavar="COLUMN|FILE")
     combine: Literal["refuse", "sum", "max", "mean"] = option("refuse", "weights of two directions")
+    bipartite: bool = option(False, "ids of the two columns are different nodes")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -87,6 +87,6 @@ SAMPLERS = {
 STREAMING = ("spring", "spring+", "dbh", "greedy", "hdrf", "2psl")
 PARTITIONERS = ("metis", "volume", "entropy", *STREAMING, "block", "random")
 FORMATS = (
-    *("planetoid", "gnn-benchmark", "graphsaint", "ogb", "heterophilous"),
-    *("edges", "parquet", "mtx", "metis", "dimacs", "scipy", "binary", "native"),
+    *("planetoid", "gnn-benchmark", "graphsaint", "ogb", "heterophilous", "triples"),
+    *("interactions", "edges", "parquet", "mtx", "metis", "dimacs", "scipy", "binary", "native"),
 )

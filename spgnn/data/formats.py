@@ -23,7 +23,7 @@ Detect = Callable[[Path], bool]
 DEFAULTS = TableConfig()
 ATTRIBUTES = ("edge_features", "antisymmetric", "edge_labels", "edge_split")
 LISTED = ("duplicates", *ATTRIBUTES)  # options of formats that list edges
-OF_EDGES = ("source", "target", "weight", "relabel", *LISTED)
+OF_EDGES = ("source", "target", "weight", "relabel", "bipartite", *LISTED)
 
 # What NumPy, zlib and zipfile raise on damaged bytes, if a reader did not check for it.
 DAMAGE = (OSError, EOFError, ValueError, LookupError, OverflowError, RecursionError, zlib.error, zipfile.BadZipFile)
@@ -125,6 +125,7 @@ def read_graph(
         if is_out_of_memory(error):
             raise ResourceError(f"{path}: does not fit into memory: {error}") from error
         raise FormatError(f"{path}: cannot be read as {name}: {type(error).__name__}: {error}") from error
-    if options.duplicates == "refuse" and (twice := graph.meta.get("duplicates", 0)):
+    twice = graph.meta.get("duplicates", 0) or graph.meta.get("official_split", {}).get("duplicates", 0)
+    if options.duplicates == "refuse" and twice:
         raise FormatError(f"{path}: {twice:,} edges are duplicates of others; remove them, or omit --duplicates refuse")
     return graph

@@ -158,7 +158,8 @@ def coded(column: ChunkedArray, where: str) -> Coded:
     words = column if hasattr(column.type, "index_type") else column.dictionary_encode()
     words = words.unify_dictionaries().combine_chunks()
     numbers = np.nan_to_num(words.indices.to_numpy(zero_copy_only=False), nan=-1).astype(np.int64)  # nan: is missing
-    used, codes = np.unique(numbers, return_inverse=True)  # a dictionary may have more, as pandas leaves
+    is_used = np.bincount(numbers + 1) > 0  # a dictionary may have more, as pandas leaves
+    used, codes = np.flatnonzero(is_used) - 1, (np.cumsum(is_used) - 1)[numbers + 1]
     texts = ["" if number < 0 else text for number, text in zip(used, _id_texts(words.dictionary, used, where))]
     lost = np.array([not text for text in texts], bool)[codes]
     if lost.any():

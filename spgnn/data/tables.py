@@ -20,6 +20,7 @@ from ..graph import NO_SPLIT, Graph, graph_from_coo
 from ..graph.loaded import degrees, read_notes
 from ..graph.structure import as_weights, with_reverse
 from ..terminal import say
+from .bipartite import bipartite_graph, shared_note
 from .readers.edge_features import Places, attributes_of_columns, places_of_columns, rows_of_files
 from .readers.heads import IDS, SOURCE_NAMES, TARGET_NAMES, edge_columns, kinds_of
 from .readers.make_graph import check_node_count, no_label_notes
@@ -59,7 +60,7 @@ def from_pandas(
             features  columns of nodes; None: all numbers but id, label and split.
             split     column of nodes: train, val, test or 0, 1, 2; others are in none. Or three columns of masks.
             options   source, target, weight, id, relabel, one_hot, missing, duplicates, combine, edge_features,
-                      antisymmetric, edge_labels, edge_split as of `load_graph`; columns may be lists.
+                      antisymmetric, edge_labels, edge_split, bipartite as of `load_graph`; columns may be lists.
     Returns: Graph with ids, the names of columns, and with classes where labels are text.
     Raises:  FormatError or GraphError with what is missing, and how often.
     """
@@ -70,7 +71,7 @@ def from_pandas(
     used = [names[place] for place in edge_columns("edges", names, len(names), wanted) if place >= 0]
     fields = {"name": name} | fields_of_table("edges", edges, names, used, wanted)
     table = None if nodes is None else _node_table(nodes, [edges.column(name) for name in used[:2]], wanted)
-    columns, kinds = [edges.column(name) for name in used], kinds_of(used[:2])
+    columns, kinds = [edges.column(name) for name in used], kinds_of(used[:2], wanted.bipartite)
     graph = graph_of_columns("edges", columns, wanted, table or "text", kinds=kinds, **fields)
     if table is not None:
         given = table.feature_columns(
@@ -164,7 +165,7 @@ def graph_of_columns(
     columns: list[ChunkedArray],
     wanted: TableConfig,
     nodes: NodeTable | str | None = None,
-    kinds: list[str] | None = None,
+    kinds: Sequence[str] = (),
     **fields,
 ) -> Graph:
     """Return the Graph of pyarrow columns source, target and perhaps weight.
@@ -180,7 +181,11 @@ def graph_of_columns(
         row = int(np.argmax(np.isnan(weights))) + 1
         raise FormatError(f"{where}: {np.count_nonzero(np.isnan(weights)):,} weights are missing, first in row {row}")
     if kinds:
-        fields["meta"] = with_notes(fields.get("meta", {}), shared_note(kinds, ends[0][1], ends[1][1]))
+        note = shared_note(kinds, ends[0][1], ends[1][1], wanted.bipartite)
+        fields["meta"] = with_notes(fields.get("meta", {}), note)
+    if wanted.bipartite:
+        weights = None if weights is None else as_weights(weights)
+        return bipartite_graph(ends[0], ends[1], kinds, weights, duplicates=wanted.duplicates, **fields)
     if nodes == "text" and any(values.dtype.kind == "O" for _, values in ends):
         wanted = replace(wanted, relabel=True)
     ids = nodes.ids if isinstance(nodes, NodeTable) else None
@@ -190,14 +195,6 @@ def graph_of_columns(
 def with_notes(meta: dict[str, Any], notes: Sequence[str]) -> dict[str, Any]:
     """Return the meta of a graph with notes on what was read, each once."""
     return meta | ({"notes": [*dict.fromkeys([*meta.get("notes", ()), *notes])]} if notes else {})
-
-
-def shared_note(kinds: list[str], sources: np.ndarray, targets: np.ndarray) -> list[str]:
-    """Return a note on ids that are in both columns of edges between two kinds of nodes, [] without one."""
-    shared = len(np.intersect1d(sources, targets)) if sources.dtype == targets.dtype else 0
-    ids = "1 id is" if shared == 1 else f"{shared:,} ids are"
-    note = f"{ids} in both columns, {' and '.join(kinds)}, and each is one node: if they are two, write them apart, as a1 and b1"
-    return [note] if shared else []
 
 
 def edge_graph(
@@ -420,6 +417,9 @@ def _with_ids(graph: Graph, values: np.ndarray, where: str) -> tuple[Graph, np.n
     new = values[places_of(ids, values) < 0]
     if not len(new):
         return graph, places_of(ids, values)
+    if "bipartite" in graph.meta:
+        kinds = f"of which kind is not known; ids are such as {ids.tolist()[0]!r} and {ids.tolist()[-1]!r}"
+        raise FormatError(f"{where}: {len(new):,} of its ids are new, {new.tolist()[0]!r} first, {kinds}")
     if graph.ids is not None and len(new) == len(values) and graph.nnz:
         raise FormatError(
             f"{where}: none of its ids, such as {new.tolist()[0]!r}, is an id of the edges, such as {ids.tolist()[0]!r}; "

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..errors import GraphError
+from ..errors import GraphError, is_integer
 
 
 def check_graph(graph, is_new: bool = True) -> None:
@@ -60,6 +60,22 @@ def check_graph(graph, is_new: bool = True) -> None:
         check_labels(graph.edge_y, "edge")
     if graph.edge_split is not None:
         check_split(graph.edge_split, listed, "edge")
+
+
+def check_bipartite(graph) -> None:
+    """Raise GraphError unless each edge joins a node below S, a source, and another one: S of meta["bipartite"]. O(E)."""
+    A, of = graph.A, graph.meta["bipartite"]
+    S, names = (of.get("sources"), of.get("names")) if isinstance(of, dict) else (None, None)
+    if not (is_integer(S) and 0 <= S <= graph.n_nodes and isinstance(names, (list, tuple)) and len(names) == 2):
+        raise GraphError(f"meta['bipartite'] is {of!r}; expected {{'sources': 0 to {graph.n_nodes}, 'names': [a, b]}}")
+    is_inside_E, at = A.indices < S, A.indptr[S]
+    np.logical_not(is_inside_E[at:], out=is_inside_E[at:])
+    if is_inside_E.any():
+        e = int(np.argmax(is_inside_E))
+        row = int(np.searchsorted(A.indptr, e, side="right")) - 1
+        u, v = (node if graph.ids is None else graph.ids[node] for node in (row, A.indices[e]))
+        kinds = f"nodes 0 to {S - 1} are of {names[0]}, the others of {names[1]}"
+        raise GraphError(f"edge {u} -> {v} joins two nodes of {names[row >= S]}; in a bipartite graph {kinds}")
 
 
 def check_unchanged(graph) -> None:

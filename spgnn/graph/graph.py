@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from ..config import names
 from ..config.names import Duplicates, Task
 from ..errors import GraphError, NamesKeywords, UsageError, check_keywords, nearest
-from .checks import check_graph, check_unchanged, read_only
+from .checks import check_bipartite, check_graph, check_unchanged, read_only
 from .columns import checked_names
 from .digest import edges_digest, fingerprint_of, table_digest
 from .edge_attr import (
@@ -74,6 +74,7 @@ class Graph(metaclass=NamesKeywords):
         edge_y, edge_split, edge_classes: labels, split and names of classes, as y, split and classes, of the L edges of
                 that list in its order: (L,) or (L, C), and (L,). A reverse edge that was added is none of them.
         links:  of split_links, the targets of --task links; then A has the message edges alone.
+    meta["bipartite"], {"sources": S, "names": [user, item]}: nodes 0 to S - 1 are sources, and edges join them and others.
     Raises: GraphError naming the first node that is wrong.
 
     The arrays are views that cannot be written; whoever gave them must not change them either. Where they are used,
@@ -120,6 +121,8 @@ class Graph(metaclass=NamesKeywords):
         object.__setattr__(self, "edge_classes", checked_classes(self.edge_classes, count_classes(self.edge_y)))
         for name in ("A", "X", "y", "split", "ids", "edge_attr", "edge_ids", "edge_y", "edge_split"):
             object.__setattr__(self, name, read_only(getattr(self, name)))
+        if "bipartite" in self.meta:
+            check_bipartite(self)
 
     def _check_edges(self) -> None:
         nnz, listed = self.A.nnz, self.meta.get("edges_listed", self.A.nnz)
@@ -275,7 +278,7 @@ class Graph(metaclass=NamesKeywords):
     def describe(self) -> dict:
         """Return what an import reports: sizes, self-loops, isolated nodes, symmetry, labels, split, attributes of edges."""
         check_unchanged(self)
-        A = self.A
+        A, of = self.A, self.meta.get("bipartite")
         counts_in = np.bincount(A.indices, minlength=self.n_nodes)
         rows = np.repeat(np.arange(self.n_nodes), np.diff(A.indptr))
         loops = rows == A.indices
@@ -284,6 +287,7 @@ class Graph(metaclass=NamesKeywords):
         out = {
             "name": self.name,
             "n": self.n_nodes,
+            **({"sources": of["sources"], "targets": self.n_nodes - of["sources"]} if of else {}),
             "nnz": self.nnz,
             "self_loops": int(loops.sum()),
             "isolated": int(np.count_nonzero(degree - 2 * loop_count == 0)),

@@ -30,6 +30,8 @@ def loaded_line(graph, edges: str = "") -> str:
         chosen = ("reversed" if is_in else "undirected") if graph.edges == "stored" else graph.edges
     used = USED[chosen]
     said = [f"{graph.n_nodes:,} nodes", f"{graph.nnz:,} edges ({used})"]
+    if of := graph.meta.get("bipartite"):
+        said[0] += f" ({of['sources']:,} of {of['names'][0]}, {graph.n_nodes - of['sources']:,} of {of['names'][1]})"
     if twice := graph.meta.get("duplicates", 0):
         said.append(f"{twice:,} duplicates {'merged' if np.all(graph.A.data == 1) else 'merged by weight'}")
     said.append(
@@ -43,6 +45,8 @@ def loaded_line(graph, edges: str = "") -> str:
     said += [_labels(*of) for of in labels if of[0] is not None] or ["no labels"]
     splits = 0 if graph.split is None else 1 if graph.split.ndim == 1 else graph.split.shape[1]
     said.append(("no split", "a split")[splits] if splits < 2 else f"{splits} splits")
+    if graph.edge_split is not None:
+        said[-1] = "a split of edges" if not splits else f"{said[-1]}, a split of edges"
     return f"{graph.name}: {', '.join(said)}"
 
 

@@ -10,7 +10,7 @@ import tiny_files as tiny
 from spgnn.data.formats import detect_format, known_formats, read_graph
 from spgnn.errors import FormatError, InputError
 
-DIRECTED = [key for key in tiny.WRITERS if key[0] not in ("metis", "planetoid")]
+DIRECTED = [key for key in tiny.WRITERS if key[0] not in ("metis", "planetoid", "triples", "interactions")]
 WEIGHTED = {
     ("edges", "csv"), ("parquet", "one file"), ("dimacs", "arcs"), ("mtx", "plain"), ("scipy", "csr"),
     ("scipy", "csc"), ("scipy", "coo"),
@@ -138,7 +138,7 @@ def test_progress_ends_at_the_total(tmp_path, key):
 def files_of(path):
     if path.is_dir():
         return sorted(p for p in path.rglob("*") if p.is_file())
-    return [path] if path.is_file() else sorted(path.parent.glob(path.name + ".*"))
+    return [path] if path.is_file() else sorted(path.parent.glob(path.name + "[._]*"))
 
 
 @pytest.mark.parametrize("key", tiny.WRITERS, ids=" ".join)

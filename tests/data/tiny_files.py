@@ -180,6 +180,11 @@ def write_planetoid(folder, dump=None):
     return prefix
 
 
+def write_official(folder, train="a\tr\tb\nb\ts\tc\n", test="c\tr\ta\n"):
+    _write_text(folder / "tiny_train.txt", train)
+    return _write_text(folder / "tiny_test.txt", test).with_name("tiny")
+
+
 class _Python2Pickler(pickle._Pickler):
     """Protocol 2 as Python 2 wrote it: byte strings for str, and the module names of that time."""
 
@@ -230,5 +235,6 @@ WRITERS = {
     ("scipy", "coo"): write_scipy_coo, ("binary", "32 bits"): write_binary, ("binary", "64 bits"): write_binary_64,
     ("gnn-benchmark", "sparse"): write_gnn_benchmark, ("heterophilous", "2 splits"): write_heterophilous,
     ("graphsaint", "classes"): write_graphsaint, ("graphsaint", "multi-label"): write_graphsaint_multilabel,
-    ("ogb", "gz"): write_ogb, ("planetoid", "python 2"): write_planetoid,
+    ("ogb", "gz"): write_ogb, ("planetoid", "python 2"): write_planetoid, ("triples", "prefix"): write_official,
+    ("interactions", "prefix"): lambda folder: write_official(folder, "0 1 2\n1 2 3 4\n2\n", "0 3\n2 0 1\n"),
 }  # fmt: skip

@@ -8,6 +8,7 @@ from . import (  # noqa: F401
     metis,
     mtx,
     npz_graphs,
+    official,
     ogb,
     planetoid,
 )

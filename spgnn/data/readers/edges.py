@@ -13,8 +13,9 @@ import numpy as np
 from ...config import TableConfig
 from ...errors import FormatError
 from ...graph import Graph
+from ..bipartite import shared_note
 from ..formats import OF_EDGES, Progress, reader
-from ..tables import columns_of_edges, fields_of_table, graph_of_columns, shared_note, with_notes
+from ..tables import columns_of_edges, fields_of_table, graph_of_columns, with_notes
 from .edge_features import Places, places_of_columns, rows_of_files
 from .frames import is_parquet, open_parquet, read_edge_columns
 from .heads import (
@@ -66,7 +67,7 @@ def read_edges(path: Path, progress: Progress = None, **options) -> Graph:
     unread = [name for name in head.unread if not name or not any(name in of for of in found.values())]
     meta = {"dropped_lines": int(head.has_title)} | ({"unread": unread} if unread else {})
     meta = with_notes(meta, [f"{head.taken}{REREAD if head.has_title else ''}"] if head.taken else [])
-    if any(found.values()) or not head.is_plain or (wanted.relabel and has_names(path, head)):
+    if any(found.values()) or not head.is_plain or wanted.bipartite or (wanted.relabel and has_names(path, head)):
         return _read_words(path, head, found, wanted, meta, progress)
     try:
         (src, dst), weights = _read_numbers(path, head, progress)
@@ -93,7 +94,7 @@ def _read_words(path: Path, head: Head, found: Places, wanted: TableConfig, meta
     columns = [frame.column(str(place)) for place in head.used]
     fields = columns_of_edges(path, found, lambda place: frame.column(str(place)), wanted)
     meta |= fields.pop("meta", {})
-    kinds = kinds_of(head.ends, head.is_bipartite)
+    kinds = kinds_of(head.ends, head.is_bipartite or wanted.bipartite)
     with naming(path):
         return graph_of_columns(path, columns, wanted, kinds=kinds, name=graph_name(path), meta=meta, **fields)
 
@@ -125,6 +126,6 @@ def read_parquet(path: Path, progress: Progress = None, **options) -> Graph:
         frame = parts.to_table(columns=list(dict.fromkeys([*used, *extra])))
     with naming(path):
         fields = fields_of_table(path, frame, names, used, wanted)
-        kinds = kinds_of(used[:2])
+        kinds = kinds_of(used[:2], wanted.bipartite)
         columns = [frame.column(name) for name in used]
         return graph_of_columns(path, columns, wanted, kinds=kinds, name=graph_name(path), **fields)

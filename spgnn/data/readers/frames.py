@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...atomic import open_regular
 from ...errors import FormatError, InputError
@@ -128,6 +128,16 @@ def read_edge_columns(path: Path, head: Head, extra: dict[int, bool], progress: 
     return frame
 
 
+def read_words(path: Path, blocks: Iterator[bytes], separator: str, count: int) -> list[ChunkedArray]:
+    """Return columns of text, as dictionaries, null where a cell is empty; cells between commas may have quotes."""
+    with _naming(path, 0):
+        import pyarrow
+
+        names, word = [str(at) for at in range(count)], pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
+        convert = {"column_types": dict.fromkeys(names, word), "strings_can_be_null": True, "null_values": ["", " "]}
+        return _read_csv(blocks, names, separator, convert, '"' if separator == "," else False).columns
+
+
 def check_names(where: Path | str, names: list[str]) -> None:
     """Raise FormatError where two columns have one name."""
     if twice := {name for name in names if names.count(name) > 1}:
@@ -153,7 +163,7 @@ def open_parquet(path: Path, words: bool = False) -> Iterator[Dataset]:
         yield parts
 
 
-def _read_csv(blocks: Iterator[bytes], names: list[str], separator: str, convert: dict) -> Table:
+def _read_csv(blocks: Iterator[bytes], names: list[str], separator: str, convert: dict, quote: Any = '"') -> Table:
     from pyarrow import csv
 
     if not separator:
@@ -161,7 +171,7 @@ def _read_csv(blocks: Iterator[bytes], names: list[str], separator: str, convert
     return csv.read_csv(
         io.BufferedReader(_Stream(blocks), 1 << 20),
         csv.ReadOptions(use_threads=False, column_names=names),
-        csv.ParseOptions(delimiter=separator or " ", newlines_in_values=bool(separator)),
+        csv.ParseOptions(delimiter=separator or " ", quote_char=quote, newlines_in_values=bool(quote and separator)),
         csv.ConvertOptions(**convert),
     )
 

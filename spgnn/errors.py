@@ -78,7 +78,6 @@ MEANT = {
         "parts k": "num_parts parts",
         "ranks_per_host": "ranks_per_node ppn ntasks_per_node tasks_per_node",
         "memory": "mem max_memory memory_limit ram",
-        "device_memory": "gpu_memory",
         "machine": "cluster hardware",
         "simulate": "time seconds",
         "sampler": "sampling graph_sampler",

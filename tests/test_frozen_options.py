@@ -49,10 +49,9 @@ FROZEN = {
         k method balance hosts seed out hops {GRAPH} objective effort start minimise receive c fanout
         memory nodes relabel edge_features antisymmetric
     """,
-    "measure": f"ranks k partition method seed widths {GRAPH} operator {MODEL} {EXCHANGE} eval_every overlap hosts simulate on",
+    "measure": f"ranks k partition method seed {GRAPH} operator {MODEL} {EXCHANGE} eval_every overlap hosts simulate on",
     "plan": f"""
-        ranks partition method seed widths {GRAPH} {MODEL} {EXCHANGE} eval_every overlap ranks_per_host memory device
-        device_memory on
+        ranks partition method seed {GRAPH} {MODEL} {EXCHANGE} eval_every overlap ranks_per_host memory on
     """,
     "verify": f"ranks replication seed {MODEL.removesuffix(' dtype')} format features labels edges feature_norm operator on",
     "predict": "graph out proba embeddings evaluation memory scratch",

@@ -134,15 +134,14 @@ SCHEDULE = (
 MEASURE = (
     GRAPHS, ("-k 4", "-k 8", "-k 2,6"), ("--method metis", "--method random", "--method block,spring"),
     ("--scheme cover", "--scheme columns", "--scheme broadcast", "--scheme broadcast,columns,cover"),
-    ("", "--replication 2", "--replication 1,2"), ("", "--widths 48,16,24", "--widths 24,64,32,8"), *SCHEDULE,
+    ("", "--replication 2", "--replication 1,2"), ("", "--hidden 16", "--hidden 64 --layers 3"), *SCHEDULE,
     ("", "--simulate", "--simulate --machine laptop", "--simulate --machine ethernet-1g"),
 )
 PLAN = (
     GRAPHS, ("--ranks 1,4", "--ranks 4", "--ranks 8", "--ranks 2,16"), ("", "--method random", "--method block,spring"),
     ("", "--scheme cover", "--scheme columns", "--scheme broadcast"), ("", "--replication 1", "--replication 1,2,4"),
     ("--machine laptop", "--machine ethernet-1g", "--machine perlmutter-like"), ("", "--ranks-per-host 2"), ("", "", "", "--memory 0.3"),
-    ("", "--device cuda --device-memory 16", "--device cuda --device-memory 0.05"),
-    ("", "--hidden 16", "--hidden 300 --layers 3", "--layers 1", "--widths 24,64,32,8"), ("", "--norm layer"), ("", "--residual"),
+    ("", "--hidden 16", "--hidden 300 --layers 3", "--layers 1"), ("", "--norm layer"), ("", "--residual"),
     ("", "--dropout 0.5", "--dropout 0.5 --no-input-dropout"), ("", "--dtype float64", "--dtype bfloat16"), *SCHEDULE,
 )
 PARTITION = (

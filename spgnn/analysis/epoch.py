@@ -53,16 +53,8 @@ def without_values(make: Callable[[], torch.nn.Module]) -> FixedModel:
 
 
 @functools.lru_cache(maxsize=64)
-def gcn_of(
-    widths: tuple[int, ...],
-    dropout: float = 0.0,
-    input_dropout: bool = True,
-    norm: bool = False,
-    residual: bool = False,
-) -> FixedModel:
-    """Return a Stack of GCN with ReLU between them; norm and residual of the hidden layers."""
-    last = len(widths) - 2
-    hidden = {"act": "relu", "norm": "layer" if norm else None, "residual": residual}
-    make = lambda l, f, c: GCN(f, c, **(hidden if l < last else {}))
-    layers = lambda: [make(l, f, c) for l, (f, c) in enumerate(zip(widths, widths[1:]))]
-    return without_values(lambda: Stack(*layers(), dropout=dropout, input_dropout=input_dropout))
+def gcn_of(widths: tuple[int, ...], dropout: float = 0.0) -> FixedModel:
+    """Return a Stack of GCN with ReLU between them."""
+    acts = [*["relu"] * (len(widths) - 2), None]
+    layers = lambda: [GCN(f, c, act=act) for f, c, act in zip(widths, widths[1:], acts)]
+    return without_values(lambda: Stack(*layers(), dropout=dropout))

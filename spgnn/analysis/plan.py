@@ -18,12 +18,14 @@ from ..cost.machines import Machine
 from ..cost.seconds import EDGE_PRICES, Dense, EpochTime, LayerWork, RankProduct, edge_price, epoch_seconds
 from ..partition import Partition
 from .planned import PlannedGraph, PlannedTraining
-from .training_memory import RankMemory, device_memory, rank_memory
+from .training_memory import OF_ANY_RANK, RankMemory, rank_memory
 from .volume_report import VolumeReport
 
 if TYPE_CHECKING:
     from ..spmm.dry.dry import DryRun
     from ..spmm.dry.recording import Product
+
+MOST_RANKS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +41,10 @@ class Prediction:
     rank: int  # which one
     host_bytes: int  # of the ranks of the host that needs most, together
     available_bytes: int  # of a host
-    device: RankMemory | None = None  # of the rank that needs most of its device, with --device cuda
-    device_rank: int = 0
-    device_bytes: int = 0  # of a device
 
     @property
     def fits(self) -> bool:
-        return self.host_bytes <= self.available_bytes and self.fits_device
-
-    @property
-    def fits_device(self) -> bool:
-        return self.device is None or self.device.training <= self.device_bytes
+        return self.host_bytes <= self.available_bytes
 
     def to_dict(self) -> dict:
         """Return the JSON object of `spgnn plan`."""
@@ -62,10 +57,7 @@ class Prediction:
             "memory_mb": self.memory.peak / 1e6, "memory_rank": self.rank, "memory_largest": self.memory.largest,
             "memory_parts_mb": {name: b / 1e6 for name, b in self.memory.parts.items()} | {"loading": self.memory.loading / 1e6},
             "host_mb": self.host_bytes / 1e6, "available_mb": self.available_bytes / 1e6, "fits": self.fits,
-        } | r.tiers | ({} if self.device is None else {
-            "device_mb": self.device.training / 1e6, "device_available_mb": self.device_bytes / 1e6,
-            "device_parts_mb": {name: b / 1e6 for name, b in self.device.parts.items()},
-        })  # fmt: skip
+        } | r.tiers  # fmt: skip
 
 
 def predict(
@@ -75,21 +67,18 @@ def predict(
     c: int,
     machine: Machine,
     from_parts: bool = False,
-    device_bytes: float = 0,
 ) -> Prediction:
     """Predict a training on the parts of a partition, each held by c ranks, with the rows that it prunes.
 
-    Args:   from_parts    each rank reads its own folder (--partition), no rank the whole graph.
-            device_bytes  memory of the device that each rank has; 0: there are none.
+    Args:   from_parts  each rank reads its own folder (--partition), no rank the whole graph.
     Raises: UsageError for a scheme, c or order that does not fit.
     """
     of = lambda is_pruned: _predict(
-        training, part, training.report(part, scheme, c, machine.ranks_per_host, is_pruned), machine, from_parts,
-        device_bytes,
+        training, part, training.report(part, scheme, c, machine.ranks_per_host, is_pruned), machine, from_parts
     )  # fmt: skip
     is_pruned = training.is_pruned(part, c)
     line = of(is_pruned)
-    if is_pruned and training.config.prune == "auto" and line.device is None:
+    if is_pruned and training.config.prune == "auto":
         whole = of(False)
         return line if HostMemory(line.host_bytes, whole.host_bytes, machine.memory_bytes).fits else whole
     return line
@@ -101,7 +90,6 @@ def _predict(
     report: VolumeReport,
     machine: Machine,
     from_parts: bool,
-    device_bytes: float,
 ) -> Prediction:
     """Return memory, bytes and seconds of what a report has."""
     planned, size = training.planned, part.k * report.replication
@@ -114,12 +102,6 @@ def _predict(
         )
         for rank, run in enumerate(runs)
     ]  # fmt: skip
-    device, device_rank = None, 0
-    if device_bytes:
-        memories = [memory.beside_device() for memory in memories]
-        needs = [device_memory(run, n_ranks=size, is_symmetric=planned.is_symmetric) for run in runs]
-        device_rank = int(np.argmax([need.training for need in needs]))
-        device = needs[device_rank]
     peaks = [memory.peak for memory in memories]
     rank, hosts = int(np.argmax(peaks)), machine.host_of(np.arange(size))
     overlap = getattr(training.config, "overlap", True)
@@ -128,18 +110,24 @@ def _predict(
         ranks=size, hosts=machine.hosts(size), report=report, epoch=seconds(ranks.layers("forward", "backward")),
         evaluation_s=seconds(ranks.layers("evaluate"), training=False).epoch_s, memory=memories[rank], rank=rank,
         host_bytes=int(np.bincount(hosts, weights=peaks).max()), available_bytes=int(machine.memory_bytes),
-        device=device, device_rank=device_rank, device_bytes=int(device_bytes),
     )  # fmt: skip
 
 
 def ranks_that_fit(line: Prediction, machine: Machine) -> int | None:
-    """Return the least number of ranks, of twice as many each, at which a host has the memory; None: no number does."""
+    """Return the least number of ranks, of twice as many each, at which a host has the memory; None: no number does.
 
-    def fits(ranks: int, a_rank: float) -> bool:
+    What depends on the rows of a rank is taken to halve with each step; the process, weights and the graph that rank 0
+    reads do not.
+    """
+    memory, ranks = line.memory, line.ranks
+    whole = sum(memory.parts.get(name, 0) for name in OF_ANY_RANK)
+    while ranks <= MOST_RANKS:
+        a_rank = whole + (memory.training - whole) * line.ranks / ranks
         others = min(ranks, machine.ranks_per_host) - 1
-        return max(a_rank, line.memory.loading) + others * a_rank <= line.available_bytes
-
-    return line.memory.ranks_that_fit(line.ranks, fits)
+        if max(a_rank, memory.loading) + others * a_rank <= line.available_bytes:
+            return ranks
+        ranks *= 2
+    return None
 
 
 def fastest(lines: Sequence[Prediction]) -> Prediction | None:

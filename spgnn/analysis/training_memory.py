@@ -1,15 +1,14 @@
-"""Predict the peak memory of a rank, of its device, and of a process that trains a part alone.
+"""Predict the peak memory of a rank, and of a process that trains a part alone.
 
 Item by item, from counts and a dry run of the model.
 
-On a device the operator is stored as items, indices and weights (spmm/kernels/cuda/work_items.py); buffers are as large.
 Shapes: N nodes, n own rows, g ghost rows, s sent rows, F features, P ranks. Bytes throughout.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -27,16 +26,13 @@ if TYPE_CHECKING:
 PROCESS, WEIGHTS, LEFT = "process", "weights and optimiser", "left over from loading"
 GHOSTS, BUFFERS, TILES = "ghost rows of X", "activations and exchange buffers", "tiles"
 BEFORE_KEPT, PRUNED = "X until A X is kept", "operator and features of pruned rows"
-CUDA = "CUDA itself"
-OF_ANY_RANK = (PROCESS, WEIGHTS, LEFT, CUDA)  # do not depend on the rows of a rank
-MOST_RANKS = 1 << 16
+OF_ANY_RANK = (PROCESS, WEIGHTS, LEFT)  # do not depend on the rows of a rank
 # Seen with glibc's allocator, see docs/performance.md: bytes per nonzero while rank 0 adds reverse edges, and while METIS
 # cuts, which from METIS_GROWS nonzeros on are more for each doubling; what of that stays in the allocator's lists.
 EDGES_PER_NONZERO, METIS_PER_NONZERO, METIS_PER_DOUBLING, LEFT_PER_NONZERO = 18, 100, 15, 2
 METIS_GROWS, MOST_DOUBLINGS = 4e6, 3
 TRAINING_BYTES = 28e6  # libraries that start with training
 LABEL_BYTES, SCORE_BYTES = 60, 24  # labels and masks per own node; scores and predictions per node of the graph
-CUDA_BYTES, NCCL_BYTES = 700e6, 400e6  # before any tensor, and of its channels: assumptions, not measured on a device
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +56,6 @@ class RankMemory:
         if self.loading > self.training:
             return "reading and partitioning the graph on rank 0"
         return max(self.parts, key=self.parts.__getitem__)
-
-    def ranks_that_fit(self, ranks: int, fits: Callable[[int, float], bool]) -> int | None:
-        """Return the least number of ranks or parts, of twice as many each, that fits; None: no number does.
-
-        What depends on the rows of a rank is taken to halve with each step; the process, weights and the graph that rank 0
-        reads do not.
-        Args: fits  (number, bytes of a rank) -> whether the memory takes it.
-        """
-        whole = sum(self.parts.get(name, 0) for name in OF_ANY_RANK)
-        rows, n = self.training - whole, ranks
-        while n <= MOST_RANKS:
-            if fits(n, whole + rows * ranks / n):
-                return n
-            n *= 2
-        return None
 
     def shared(self, ranks: int) -> RankMemory:
         """Return the memory of one of several ranks with equal shares of the rows."""
@@ -131,16 +112,6 @@ def rank_memory(
     return RankMemory({name: int(value) for name, value in parts.items()}, int(loading))
 
 
-def device_memory(run: DryRun, *, n_ranks: int, is_symmetric: bool = True) -> RankMemory:
-    """Return the predicted memory of one rank on its device; arguments as of rank_memory."""
-    parts = {CUDA: CUDA_BYTES + (NCCL_BYTES if n_ranks > 1 else 0)} | _blocks(run, 1 if is_symmetric else 2, True)
-    parts |= epoch_parts(run, on_device=True)
-    parts[BEFORE_KEPT] = 0 if run.setting.is_sparse else _before_kept(run, parts[BUFFERS])
-    parts[WEIGHTS] = 6 * run.n_weights * sum_bytes(run.setting.dtype.itemsize)
-    parts["labels and masks"] = 20 * run.setting.counts["n"]
-    return RankMemory({name: int(size) for name, size in parts.items()})
-
-
 def part_memory(
     model: FixedModel,
     setting: Setting,
@@ -192,16 +163,15 @@ def partition_bytes(nnz: int, method: str) -> float:
     return float(nnz * (METIS_PER_NONZERO + METIS_PER_DOUBLING * doublings))
 
 
-def epoch_parts(run: DryRun, copies: int = 1, on_device: bool = False) -> dict[str, int]:
+def epoch_parts(run: DryRun, copies: int = 1) -> dict[str, int]:
     """Return the bytes that steps and evaluations add to what set-up holds, by what takes them.
 
     Args: copies  of the own block: 1 where it is its own transpose.
     """
     parts = {BUFFERS: run.buffer_bytes}
     if steps := own_steps(run):
-        parts[PRUNED] = _step_features(run) + sum(_operator(run, 2, step, on_device) for step in steps)
-    if not on_device:
-        parts[TILES] = copies * _tiles(run) + sum(2 * _tiles(run, step) for step in steps) + _feature_tiles(run)
+        parts[PRUNED] = _step_features(run) + sum(_operator(run, 2, step) for step in steps)
+    parts[TILES] = copies * _tiles(run) + sum(2 * _tiles(run, step) for step in steps) + _feature_tiles(run)
     return parts
 
 
@@ -217,31 +187,23 @@ def _rows_out(counts: Mapping[str, int], step: str) -> int:
     return counts[f"T{step}"] if step else counts["n"]
 
 
-def _blocks(run: DryRun, copies: int, on_device: bool = False) -> dict[str, int]:
+def _blocks(run: DryRun, copies: int) -> dict[str, int]:
     """Return the bytes of operators and features; copies: of the own block."""
-    parts = {"operator": _operator(run, copies, "", on_device)}
-    parts["features"] = _sparse_features(run, on_device) if run.setting.is_sparse else _dense_features(run)
+    parts = {"operator": _operator(run, copies, "")}
+    parts["features"] = _sparse_features(run) if run.setting.is_sparse else _dense_features(run)
     if ghosts := _ghost_features(run):
         parts[GHOSTS] = ghosts
     return parts
 
 
-def _operator(run: DryRun, copies: int, step: str, on_device: bool) -> int:
+def _operator(run: DryRun, copies: int, step: str) -> int:
     """Return the bytes of the blocks of an operator, with the transposes that backward multiplies with."""
     counts, itemsize = run.setting.counts, run.setting.dtype.itemsize
     own_nnz, ghost_nnz, sender_nnz, g, s = (counts[x + step] for x in ("own_nnz", "ghost_nnz", "sender_nnz", "g", "s"))
     n, others = _rows_out(counts, step), 2 * (ghost_nnz + sender_nnz) * nonzero_bytes(itemsize)
     if run.setting.edge_features is not None:  # with the place of each in the list of edges
         others += counts["edges" + step] * (run.setting.edge_features * sum_bytes(itemsize) + POINTER)
-    if not on_device:
-        return copies * csr_bytes(own_nnz, n, itemsize) + others + POINTER * (n + g + 3 * s)
-    from ..spmm.kernels.cuda.work_items import ITEM, LONG
-
-    # Ghost block and sent rows, each with its transpose; unchanged rows need an index alone.
-    widest = max((product.width for product in run.products if not product.is_cached), default=0)
-    long = (own_nnz + ghost_nnz) // LONG * widest * sum_bytes(itemsize)  # sums of its items
-    item, own = ITEM.itemsize, copies * (own_nnz * nonzero_bytes(itemsize) + ITEM.itemsize * n)
-    return own + others + item * (2 * n + g) + (item + 12) * s + long
+    return copies * csr_bytes(own_nnz, n, itemsize) + others + POINTER * (n + g + 3 * s)
 
 
 def _tiles(run: DryRun, step: str = "") -> int:
@@ -262,15 +224,11 @@ def _feature_tiles(run: DryRun) -> int:
     return tile_bytes(run.setting.features, counts["n"], left, width, nonzero_bytes(itemsize))
 
 
-def _sparse_features(run: DryRun, on_device: bool) -> int:
+def _sparse_features(run: DryRun) -> int:
     """Return the bytes of sparse X, its transpose for the gradient or A X with its own, and what making that leaves."""
     counts, itemsize = run.setting.counts, run.setting.dtype.itemsize
     x_nnz, kept_nnz = counts["x_nnz"], counts.get("kept_nnz")
     left = x_nnz if kept_nnz is None else kept_nnz
-    if on_device:
-        from ..spmm.kernels.cuda.work_items import ITEM
-
-        return 2 * left * nonzero_bytes(itemsize) + 2 * ITEM.itemsize * counts["n"]
     return csr_bytes(x_nnz + 2 * left + (kept_nnz or 0), counts["n"], itemsize)
 
 

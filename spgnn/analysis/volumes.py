@@ -180,15 +180,9 @@ def _checked(widths, model) -> tuple[int, ...]:
                          "give a model of other layers as model=") from None  # fmt: skip
     if widths and model is not None:
         raise UsageError("widths describe a Stack of GCN, and model= is given: give one of them")
-    if widths:
-        check_widths(widths)
-    return widths
-
-
-def check_widths(widths: tuple[int, ...]) -> None:
-    """Raise UsageError unless widths make a layer."""
-    if len(widths) < 2 or any(width < 1 for width in widths):
+    if widths and (len(widths) < 2 or min(widths) < 1):
         raise UsageError(f"widths = {widths}; expected at least two positive widths, input to output")
+    return widths
 
 
 def _input_of(

@@ -45,12 +45,12 @@ OMIT = (
     *("seconds", "max_recv_rows", "edge_cut", "label_entropy", "messages", "max_send_rows", "replication_factor"),
     *("max_over_mean_send", "sum_rows", "work_imbalance"),
 )
-PAPER_WIDTHS = (300, 16, 24)  # of the ICPP'24 paper's runs, for a graph without features or labels
+PAPER_ENDS = (300, 24)  # features and classes of the ICPP'24 paper's runs, for a graph without them
 OMIT_SIMULATED = ("k", "memory", "bytes_per_epoch", "hidden", "sums")
 
 
 FIRST = """
-    config ranks k method scheme replication partition features labels edges model hidden layers widths dtype wire machine
+    config ranks k method scheme replication partition features labels edges model hidden layers dtype wire machine
     simulate
 """
 
@@ -83,7 +83,7 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
       MB/epoch     sent by all ranks in a training step (10^6 bytes)
       cut s        seconds to make the partition
 
-    MB/epoch needs features and labels, or --widths. --simulate adds the milliseconds of an epoch by phase; "hidden" is
+    MB/epoch needs features and labels. --simulate adds the milliseconds of an epoch by phase; "hidden" is
     the part of the exchanges that overlaps with products. A wide terminal shows more columns.
     """
     from ..analysis import layer_table
@@ -91,7 +91,7 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
 
     replications = integers("replication", config.replication)
     _check_grids(config, replications)  # before anything is read
-    planned = Planned(graph, config, PAPER_WIDTHS if as_json or config.simulate else ())
+    planned = Planned(graph, config, PAPER_ENDS if as_json or config.simulate else ())
     config = planned.config
     is_here = config.machine == MeasureConfig.machine and not config.simulate  # as a training chooses its scheme
     machine, lines, report = this_host() if is_here else load_machine(config.machine), [], None
@@ -159,7 +159,7 @@ def _predicted(planned: Planned[MeasureConfig], way: Way, machine: Machine) -> t
 
 
 def _label_entropy(graph: Graph, part: Partition) -> dict:
-    from ..partition.entropies import label_entropies
+    from ..partition.metrics import label_entropies
 
     labels = None if graph.is_regression else graph.y
     return {"label_entropy": None if labels is None else label_entropies(labels, part.owner_N, part.k)[1]}

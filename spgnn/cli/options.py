@@ -247,17 +247,12 @@ def words(name: str, text: str) -> list[str]:
 
 def integers(name: str, text: str) -> tuple[int, ...]:
     """Return the positive integers of a list option, separated by commas, each once."""
-    return tuple(dict.fromkeys(widths_of(text, name)))
-
-
-def widths_of(text: str, name: str = "widths") -> tuple[int, ...]:
-    """Return the positive integers of --widths, which may repeat."""
     found = _listed(name, text)
     if len(found) <= text.count(",") or not all(
         word.isascii() and word.isdecimal() and len(word) < 10 and int(word) > 0 for word in found
     ):
         raise UsageError(f"{_typed(name)} {text!r}; expected positive integers separated by commas, such as 4,16")
-    return tuple(int(word) for word in found)
+    return tuple(dict.fromkeys(map(int, found)))
 
 
 def _typed(name: str) -> str:

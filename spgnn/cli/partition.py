@@ -167,7 +167,7 @@ def _given(config: PartitionConfig, names: Iterable[str]) -> dict[str, Any]:
 def _measured(loaded: Graph, part: Partition) -> dict:
     """Return the peak memory, and the entropies of the labels of each part."""
     from ..machine import peak_rss_mb
-    from ..partition.entropies import label_entropies
+    from ..partition.metrics import label_entropies
 
     found = {"peak_rss_mb": peak_rss_mb()}
     if loaded.y is not None and not loaded.is_regression:

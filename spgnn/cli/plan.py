@@ -8,28 +8,27 @@ from typing import TYPE_CHECKING
 import click
 
 from ..config import PlanConfig
-from ..errors import ResourceError, UsageError
+from ..errors import ResourceError
 from .console import bytes_text, folded, in_one_unit, say, write, write_json, write_table
 from .options import EDGES_HELP, GRAPH_HELP, METHOD_HELP, MODEL_HELP, OneProcess, config_options, flag, output_options
 from .planned import Planned
 
 if TYPE_CHECKING:
     from ..analysis.plan import Prediction
-    from ..analysis.training_memory import RankMemory
     from ..cost.machines import Machine
 
 COLUMNS = {
     "mark": "", "ranks": "ranks", "hosts": "hosts", "method": "method", "scheme": "scheme", "replication": "c",
     "bytes": "MB/epoch", "between": "MB/crossing", "epoch": "epoch s", "products": "products", "waiting": "waiting", "memory": "MB/rank",
-    "host": "MB/host", "device": "MB/device", "verdict": "",
+    "host": "MB/host", "verdict": "",
 }  # fmt: skip
 # Omitted, in this order, until the table fits the terminal.
 OMIT = ("hosts", "between", "products", "waiting", "memory", "host")
 
 
 FIRST = """
-    config ranks method scheme replication partition features labels edges model hidden layers widths dtype wire machine
-    ranks_per_host memory device device_memory
+    config ranks method scheme replication partition features labels edges model hidden layers dtype wire machine
+    ranks_per_host memory
 """
 
 
@@ -60,13 +59,11 @@ def plan(graph: str, config: PlanConfig, as_json: bool) -> None:
     """
     from ..analysis.plan import fastest
 
-    machine, device_bytes = _machine(config), _device_bytes(config)
-    planned = Planned(graph, config)
+    machine, planned = _machine(config), Planned(graph, config)
     if not (config.machine or config.ranks_per_host):  # as train places them on this host
         machine = machine.placed(max(machine.ranks_per_host, planned.most_ranks()))
-    options = {"from_parts": bool(planned.config.partition), "device_bytes": device_bytes}
     ways = list(planned.ways(machine))
-    lines = [planned.line(way, machine, **options) for way in ways]
+    lines = [planned.line(way, machine, from_parts=bool(planned.config.partition)) for way in ways]
     taken = [line for line, way in zip(lines, ways) if planned.is_taken(way, ways, machine)]
     best = fastest(taken) or fastest(lines)
     if as_json:
@@ -78,17 +75,14 @@ def plan(graph: str, config: PlanConfig, as_json: bool) -> None:
         memory = bytes_text(machine.memory_bytes)
         write(folded(f"{machine.name}: {machine.ranks_per_host} rank(s) per host, {memory} of memory{rates}"))
         rows = [_row(line, line is best) for line in lines]
-        units = {"bytes": "epoch", "between": "crossing", "memory": "rank", "host": "host"} | (
-            {"device": "device"} if device_bytes else {}
-        )
+        units = {"bytes": "epoch", "between": "crossing", "memory": "rank", "host": "host"}
         units = {key: in_one_unit(rows, key, per) for key, per in units.items()}
-        left_out = set() if device_bytes else {"device"}
-        left_out |= set() if any(line.hosts > 1 for line in lines) else {"between"}
+        left_out = set() if any(line.hosts > 1 for line in lines) else {"between"}
         columns = {key: units.get(key, heading) for key, heading in COLUMNS.items() if key not in left_out}
         colours = {"*": "green", " ": ""}
         write_table(rows, columns, OMIT, lambda row: colours[row["mark"]] if row["verdict"] == " " else "red")
     if best is None:
-        raise ResourceError(_refusal(min(lines, key=_needed), machine))
+        raise ResourceError(_refusal(min(lines, key=lambda line: line.host_bytes), machine))
 
 
 def _machine(config: PlanConfig) -> Machine:
@@ -113,19 +107,6 @@ def _bytes_of(name: str, size: str) -> int:
     return memory_bytes_of(f"{size}GB" if is_number else size, flag(name))
 
 
-def _device_bytes(config: PlanConfig) -> float:
-    """Return the memory of a device, 0 for --device cpu. Raises: UsageError where it is neither given nor here."""
-    if config.device == "cpu":
-        return 0
-    if config.device_memory:
-        return _bytes_of("device_memory", config.device_memory)
-    import torch
-
-    if not torch.cuda.is_available():
-        raise UsageError("--device cuda: no GPU found here; give its memory with --device-memory SIZE")
-    return torch.cuda.get_device_properties(0).total_memory
-
-
 def _row(line: Prediction, is_best: bool) -> dict:
     epoch = line.epoch
     return {
@@ -142,7 +123,6 @@ def _row(line: Prediction, is_best: bool) -> dict:
         "waiting": f"{epoch.exchange - epoch.hidden + epoch.sums + epoch.all_reduce:.4f}",
         "memory": line.memory.peak,
         "host": line.host_bytes,
-        "device": None if line.device is None else line.device.training,
         "verdict": " " if line.fits else "does not fit",
     }
 
@@ -151,11 +131,7 @@ def _refusal(line: Prediction, machine: Machine) -> str:
     """Return why not even the smallest of the lines fits: needed, available, the largest part, and what would fit."""
     from ..analysis.plan import ranks_that_fit
 
-    if line.device is not None and not line.fits_device:
-        return _device_refusal(line, line.device)
     memory, here = line.memory, min(line.ranks, machine.ranks_per_host)
-    parts = sorted(memory.parts.items(), key=lambda part: -part[1])
-    sums = " + ".join(f"{bytes_text(size)} {name}" for name, size in parts if size >= 0.005 * memory.training)
     enough = ranks_that_fit(line, machine)
     is_enough = enough is not None and enough != line.ranks
     remedy = (
@@ -168,25 +144,9 @@ def _refusal(line: Prediction, machine: Machine) -> str:
         f"no run fits: the smallest ({line.report.method}, {line.report.scheme}, c = {line.report.replication}) needs "
         f"{bytes_text(line.host_bytes)} on a host with {here} of {line.ranks} rank(s), "
         f"available {bytes_text(line.available_bytes)}; {remedy}\n"
-        f"  rank {line.rank}: {sums} = {bytes_text(memory.training)}"
+        f"  rank {line.rank}: {memory.arithmetic()}"
         f"{loading if memory.loading > memory.training else ''}; most goes to {memory.largest}"
     )
-
-
-def _needed(line: Prediction) -> int:
-    return line.host_bytes if line.device is None else line.device.training
-
-
-def _device_refusal(line: Prediction, device: RankMemory) -> str:
-    parts = line.ranks // line.report.replication
-    text = (
-        f"no run fits: rank {line.device_rank} of the smallest ({line.report.method}, {line.report.scheme}, c = {line.report.replication}) needs "
-        f"{device.arithmetic()} of a device with {bytes_text(line.device_bytes)}"
-    )
-    enough = device.ranks_that_fit(parts, lambda _, a_part: a_part <= line.device_bytes)
-    if enough is None:
-        return f"{text}; more parts do not help: take devices with more memory, or --dtype bfloat16"
-    return f"{text}; {enough} parts, each on a device of its own, would fit"
 
 
 def _other_ways(line: Prediction, here: int) -> str:

@@ -11,7 +11,7 @@ from ..config import MeasureConfig, PlanConfig, input_files
 from ..config.names import SCHEMES
 from ..errors import UsageError
 from .console import say
-from .options import integers, widths_of, words
+from .options import integers, words
 from .source import EDGES_TEXT, load
 
 if TYPE_CHECKING:
@@ -31,13 +31,13 @@ Config = TypeVar("Config", MeasureConfig, PlanConfig)
 class Planned(Generic[Config]):
     """The training that the options describe, on a graph that is read once.
 
-    Args: default_widths  of a graph without features or labels; (): rows alone are predicted; None: it is refused.
+    Args: default_ends  F and C of a graph without features or labels; (): rows alone are predicted; None: it is refused.
     graph     with its reverse edges unless --edges says otherwise; X only where the model reads it.
     widths    F, hidden ..., C, or ().
     training  what is predicted of it.
     """
 
-    def __init__(self, graph: str, config: Config, default_widths: tuple[int, ...] | None = None):
+    def __init__(self, graph: str, config: Config, default_ends: tuple[int, ...] | None = None):
         from ..analysis.planned import PlannedGraph, PlannedTraining
         from ..layers.registry import check_options
         from ..partition.folder.store import is_partition
@@ -47,10 +47,7 @@ class Planned(Generic[Config]):
         self.config = config
         check_options(config)
         loaded = load(graph, config.format, **input_files(config))
-        self.widths = widths = _widths(loaded, config, default_widths)
-        self._features = loaded.X  # a partitioner may read them
-        if widths and widths[0] != loaded.n_features:
-            loaded = replace(loaded, X=None)  # with other widths the model reads other features
+        self.widths = widths = _widths(loaded, config, default_ends)
         planned = PlannedGraph(loaded, config.edges, sum(widths[:1]), _operator(config), config.split, config.seed)
         layers = _layers(config, widths, loaded.n_edge_features) if widths else None
         self.graph, self.training = planned.graph, PlannedTraining(planned, layers, config)
@@ -84,7 +81,7 @@ class Planned(Generic[Config]):
             if self.graph.nnz > LARGE and k > 1:
                 say(f"cutting {self.graph.n_nodes:,} nodes into {k} parts: {method}")
             self._parts[key] = part_graph(
-                replace(self.graph, X=self._features), k, method, seed=config.seed,
+                self.graph, k, method, seed=config.seed,
                 scheme=scheme if by_scheme else None, hosts=equal_hosts(host_of(k, hosts), k) if hosts else 1,
             )  # fmt: skip
         return self._parts[key]
@@ -177,23 +174,10 @@ class Planned(Generic[Config]):
 
 
 def _layers(config: MeasureConfig | PlanConfig, widths: tuple[int, ...], f_edge: int) -> FixedModel:
-    """Return the model that the options describe, its widths from --widths where they are given."""
-    from ..analysis.epoch import gcn_of, without_values
-    from ..analysis.volumes import check_widths
+    """Return the model that the options describe."""
+    from ..analysis.epoch import without_values
     from ..layers.registry import ModelSpec
 
-    check_widths(widths)
-    hidden = set(widths[1:-1])
-    if config.on == "edges" and config.widths:
-        raise UsageError(f"--widths {config.widths} is of models of nodes; omit it with --on edges")
-    if config.model == "gcn" and len(hidden) > 1:
-        return gcn_of(widths, config.dropout, config.input_dropout, config.norm != "none", config.residual)
-    if len(hidden) > 1:
-        raise UsageError(
-            f"--widths {config.widths}: --model {config.model} has one hidden width; expected F,hidden,...,hidden,C"
-        )
-    if config.widths:
-        config = replace(config, layers=len(widths) - 1, hidden=hidden.pop() if hidden else config.hidden)
     return without_values(ModelSpec.of(config, widths[0], widths[-1], f_edge).build)
 
 
@@ -207,19 +191,20 @@ def _operator(config: MeasureConfig | PlanConfig) -> str:
     return operator_of(config)
 
 
-def _widths(graph: Graph, config, default: tuple[int, ...] | None) -> tuple[int, ...]:
+def _widths(graph: Graph, config: MeasureConfig | PlanConfig, default_ends: tuple[int, ...] | None) -> tuple[int, ...]:
     from ..graph import count_classes, targets_of
 
-    if config.widths:
-        return widths_of(config.widths)
-    n_classes = count_classes(targets_of(graph, config.on))
-    if graph.n_features and n_classes:
-        return graph.n_features, *[config.hidden] * (config.layers - 1), n_classes
-    what = "labels" if graph.n_features else "features"
-    if graph.n_features and config.on == "edges":
-        raise UsageError(f"{graph.name} has no labels of edges; `spgnn convert` reads them with --edge-labels COLUMN")
-    if default is None:
-        raise UsageError(f"{graph.name} has no {what}; give --{what} FILE, or all widths with --widths 128,16,40")
-    if default:
-        say(f"{graph.name} has no {what}; --widths {','.join(map(str, default))}")
-    return default
+    ends = graph.n_features, count_classes(targets_of(graph, config.on))
+    if not all(ends):
+        what = "labels" if graph.n_features else "features"
+        if graph.n_features and config.on == "edges":
+            raise UsageError(
+                f"{graph.name} has no labels of edges; `spgnn convert` reads them with --edge-labels COLUMN"
+            )
+        if default_ends is None:
+            raise UsageError(f"{graph.name} has no {what}; give --{what} FILE")
+        if not default_ends:
+            return ()
+        ends = ends[0] or default_ends[0], ends[1] or default_ends[1]
+        say(f"{graph.name} has no {what}; predicted with {ends[0]} features and {ends[1]} classes")
+    return ends[0], *[config.hidden] * (config.layers - 1), ends[1]

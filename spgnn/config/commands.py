@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from ..errors import SpgnnError
 from . import groups
 from .fields import changed, option
-from .names import Device, Norm, Prune
+from .names import Norm, Prune
 
 LISTED = {"metavar": "NAME,..."}
 METHODS = LISTED | {"help": "partitioners, see below"}
@@ -106,7 +106,6 @@ class Predicted(
     groups.OnConfig,
     groups.SplitConfig,
     groups.ModelConfig,
-    groups.WidthsConfig,
     groups.PrecisionConfig,
     groups.ScheduleConfig,
     groups.PruneConfig,
@@ -160,9 +159,6 @@ class PlanConfig(
     method: str = changed(groups.PartitionerConfig, "method", groups.PartitionerConfig.method, **METHODS)
     machine: str = changed(
         groups.MachineConfig, "machine", "", help="machine model [this host, as laptop]", heading="Machine"
-    )
-    device: Device = changed(
-        groups.HardwareConfig, "device", "cpu", help="cuda: predict GPU memory too", heading="Machine"
     )
     scheme: str = changed(
         groups.ExchangeConfig, "scheme", "cover,columns,broadcast,two-tier", help="exchanges", **LISTED

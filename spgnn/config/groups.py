@@ -335,14 +335,6 @@ class OutputConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WidthsConfig:
-    """Layer widths that a prediction takes if they are not the graph's."""
-
-    heading = "Model"
-    widths: str = option("", "input to output; overrides --hidden, --layers", metavar="300,16,...")
-
-
-@dataclass(frozen=True, kw_only=True)
 class OverlapConfig:
     """What runs at the same time."""
 
@@ -399,4 +391,3 @@ class HostConfig:
     heading = "Machine"
     ranks_per_host: int = option(0, "ranks per host; 0: as in the machine file", low=0, high=1_000_000)
     memory: str = option("", "memory per host, such as 64GB [as in the file]", metavar="SIZE")
-    device_memory: str = option("", "memory per GPU, such as 80GB [as the GPU here]", metavar="SIZE")

@@ -17,7 +17,7 @@ import torch
 from ..analysis.epoch import FixedModel, without_values
 from ..analysis.plan import PlannedRanks
 from ..analysis.planned import PlannedGraph, PlannedTraining
-from ..analysis.training_memory import RankMemory, device_memory, gigabytes, part_memory, rank_memory
+from ..analysis.training_memory import RankMemory, gigabytes, part_memory, rank_memory
 from ..config import Distribution, TrainConfig
 from ..config.names import ITEMSIZE, Norm
 from ..cost.machines import load_machine
@@ -135,38 +135,13 @@ def _model(graph: Graph, config: TrainConfig) -> FixedModel:
 
 @contextmanager
 def explaining_memory(trainer: Trainer) -> Iterator[None]:
-    """Raise ResourceError with the arithmetic and the number of parts that would fit when the device is out of memory."""
+    """Raise ResourceError with what the device has when it is out of memory."""
     try:
         yield
     except torch.cuda.OutOfMemoryError as error:
         device, rank = trainer.dgraph.A.device, trainer.comm.rank
         free, total = torch.cuda.mem_get_info(device)
-        raise ResourceError(refusal(trainer, rank, f"{device}", free, total)) from error
-
-
-def refusal(trainer: Trainer, rank: int, device: str, free: int, total: int) -> str:
-    """Return the message for a rank that does not fit its device: needed, available, and a remedy."""
-    text = f"rank {rank}: out of memory on {device}, which has {total / 1e9:.3g} GB, {free / 1e9:.3g} GB of them free"
-    need = device_need(trainer)
-    if need is None:
-        return f"{text}; use more ranks, or --dtype bfloat16"
-    parts = trainer.dgraph.comm.size // trainer.dgraph.replication
-    enough = need.ranks_that_fit(parts, lambda _, a_part: a_part <= total)
-    text += f"; the training takes {need.arithmetic()} by prediction"
-    if enough is None:
-        return f"{text}; more parts do not help: use a device with more memory, or --dtype bfloat16"
-    if enough == parts:
-        return f"{text}, which fits a device without other users: are other ranks or programs on it?"
-    return f"{text}; {enough} parts, each on its own device, would fit; or --dtype bfloat16"
-
-
-def device_need(trainer: Trainer) -> RankMemory | None:
-    """Return the predicted memory of this rank on its device; None if the model cannot run without data."""
-    rows = getattr(trainer.steps, "rows", None)
-    if rows is None:  # of parts
-        return None
-    own = rows.operators[0].A_oo
-    try:
-        return device_memory(rows.own_run(), n_ranks=trainer.comm.size, is_symmetric=own.transposed() is own)
-    except SpgnnError:
-        return None
+        raise ResourceError(
+            f"rank {rank}: out of memory on {device}, which has {gigabytes(total)}, {gigabytes(free)} of them free; "
+            f"use more ranks, each on its own device, a narrower model, or --dtype bfloat16"
+        ) from error

@@ -22,9 +22,7 @@ def test_one_process_is_looked_at_and_calibrated(tmp_path, capsys):
     assert all(set(check) == {"name", "state", "found", "fix"} for check in checks)
     assert load_machine(path).name == "here"
     assert "latency_s" in path.read_text().splitlines()[1] and "not measured" in err
-    code, out, _ = run(
-        capsys, "plan", "sbm:n=200", "--widths", "8,4", "--method", "block", "--ranks", "2", "--machine", path
-    )
+    code, out, _ = run(capsys, "plan", "sbm:n=200", "--method", "block", "--ranks", "2", "--machine", path)
     assert code == 0 and out.splitlines()[1].startswith("here: 1 rank(s) per host")
 
 

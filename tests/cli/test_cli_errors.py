@@ -94,7 +94,6 @@ def test_a_command_for_one_process_refuses_a_launcher_of_several(monkeypatch, ca
     (["train", "star:n=4", "--lr", "fast"], "'fast' is not a valid number (see"),
     (["info"], "missing argument 'GRAPH'"),
     (["measure", "star:n=4", "-k", "4,x"], "-k '4,x'; expected positive integers separated by commas"),
-    (["measure", "star:n=4", "--widths", "16,,4"], "--widths '16,,4'; expected positive integers separated by commas"),
     (["measure", "star:n=4", "-k", "4,"], "-k '4,'; expected positive integers separated by commas"),
     (["measure", "star:n=4", "-k", ","], "-k is empty"),
     (["partition", "star:n=4", "--method", "block", "--objective", "vol"], "--objective vol is for --method metis"),

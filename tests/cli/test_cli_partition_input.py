@@ -57,14 +57,6 @@ def test_entropy_needs_features_and_reports_how_mixed_the_labels_are(capsys):
     assert min(report["label_entropies"]) <= report["label_entropy"] <= max(report["label_entropies"])
 
 
-def test_measure_gives_the_partitioner_the_features_whatever_the_widths(capsys):
-    options = ["--method", "entropy", "--widths", "300,16,24", "--scheme", "columns", "--json"]
-    assert cli.main(["measure", "sbm:n=60", "-k", "3", *options]) == 0
-    measured = json.loads(capsys.readouterr().out)
-    part = json.loads(partition(capsys, "sbm:n=60", "-k", 3, "--method", "entropy", "--json")[1])
-    assert measured["method"] == "entropy" and measured["total_rows"] == part["total_rows"]
-
-
 @pytest.mark.parametrize("option", ["-c=2", "--fanout=3"])
 def test_options_of_entropy_belong_to_it(capsys, option):
     code, _, err = partition(capsys, "path:n=12", "--method", "metis", *option.split("="))

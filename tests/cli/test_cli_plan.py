@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from command_line import run
 
 KEYS = {
@@ -13,7 +12,7 @@ KEYS = {
     "available_mb", "fits", "fastest",
 }  # fmt: skip
 GRAPH = "sbm:n=400,seed=1"
-PLAN = ["plan", GRAPH, "--widths", "16,8,4", "--method", "block", "--machine", "ethernet-1g"]
+PLAN = ["plan", GRAPH, "--hidden", "8", "--method", "block", "--machine", "ethernet-1g"]
 
 
 def test_every_combination_has_a_line_and_one_is_the_fastest(capsys):
@@ -36,7 +35,7 @@ def test_a_run_that_cannot_fit_is_refused_with_the_arithmetic(capsys):
     assert code == 4
     assert all(line.endswith("does not fit") for line in out.splitlines()[3:])
     assert "no run fits: the smallest (block, columns, c = 1) needs" in err and "available 200 MB" in err
-    assert "MB process" in err and "most goes to process" in err
+    assert "GB process" in err and "most goes to process" in err
     assert "more ranks do not help" in err
     assert run(capsys, *PLAN, "--ranks", "2", "--memory", "200MB") == (code, out, err)  # a number alone is of GB
 
@@ -79,8 +78,6 @@ def test_without_a_machine_this_host_is_taken_and_said_so(capsys):
     (["--ranks", "6", "--replication", "2"], 2, "those that work: 1"),
     (["--ranks", "none"], 2, "--ranks 'none'; expected positive integers"),
     (["--scheme", "colums"], 2, "did you mean 'columns'"), (["--scheme", ","], 2, "--scheme is empty"),
-    (["--widths", "16"], 2, "at least two positive widths"),
-    (["--device", "cuda", "--device-memory", "1e300"], 2, "--device-memory '1e300'; expected a size"),
     (["--memory", "2 GBit"], 2, "--memory '2 GBit'; expected a size such as 2GB"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused_with_what_would(capsys, argv, code, said):
@@ -88,21 +85,9 @@ def test_what_does_not_fit_is_refused_with_what_would(capsys, argv, code, said):
     assert (found, out) == (code, "") and said in err
 
 
-@pytest.mark.parametrize("is_sparse", [False, True])
-def test_widths_of_other_features_than_the_graphs_are_planned_as_those_of_a_graph_without(is_sparse, tmp_path, capsys):
-    X = np.random.default_rng(0).random((20, 50), np.float32)
-    sp.save_npz(tmp_path / "x.npz", sp.csr_array(X)) if is_sparse else np.save(tmp_path / "x.npy", X)
-    argv = "complete:n=20 --ranks 2 --method block --scheme columns --widths 30,4,2 --machine laptop --json".split()
-    features = ["--features", tmp_path / ("x.npz" if is_sparse else "x.npy")]
-    mine, without = (json.loads(run(capsys, "plan", *argv, *more)[1]) for more in (features, []))
-    assert mine == without
-    measured = json.loads(run(capsys, "measure", "complete:n=20", "-k", "2", *argv[3:9], *features, "--json")[1])
-    assert mine["bytes_per_epoch"] == measured["bytes_per_epoch"] > 0
-
-
-def test_a_graph_without_features_is_asked_for_widths(capsys):
+def test_a_graph_without_features_is_asked_for_them(capsys):
     code, _, err = run(capsys, "plan", "path:n=9")
-    assert code == 2 and "has no features; give --features FILE, or all widths with --widths 128,16,40" in err
+    assert code == 2 and "has no features; give --features FILE" in err
 
 
 def test_two_tier_has_a_line_where_several_hosts_have_several_ranks(capsys):
@@ -114,10 +99,10 @@ def test_two_tier_has_a_line_where_several_hosts_have_several_ranks(capsys):
 
 def test_this_host_takes_all_ranks_as_train_does_and_its_seconds_are_not_calibrated(monkeypatch, capsys):
     monkeypatch.setattr("spgnn.cost.machines.machine_file.cores", lambda: 2)
-    _, out, _ = run(capsys, "plan", GRAPH, "--widths", "16,8,4", "--method", "block", "--ranks", "3,2", "--json")
+    _, out, _ = run(capsys, *PLAN[:-2], "--ranks", "3,2", "--json")
     lines = [json.loads(line) for line in out.splitlines()]
     assert {line["hosts"] for line in lines} == {1} and "two-tier" not in {line["scheme"] for line in lines}
-    _, out, _ = run(capsys, "plan", GRAPH, "--widths", "16,8,4", "--method", "block", "--ranks", "3")
+    _, out, _ = run(capsys, *PLAN[:-2], "--ranks", "3")
     assert out.splitlines()[1].startswith("this host: 3 rank(s) per host") and "seconds not calibrated" in out
 
 

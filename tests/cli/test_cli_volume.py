@@ -39,8 +39,10 @@ def test_partition_json_has_the_keys_that_scripts_read(capsys):
 
 def test_methods_and_ranks_are_lists_in_measure_plan_and_partition(tmp_path, capsys):
     lists = ["--ranks", "2,4", "--method", "block,random", "--json"]
-    for command, more in (("partition", []), ("measure", []), ("plan", ["--scheme", "cover", "--widths", "8,4"])):
-        code, out, err = run(capsys, command, GRAPH, *lists, *more, *["--replication", "1"] * (command != "partition"))
+    for command, more in (("partition", []), ("measure", []), ("plan", ["--scheme", "cover"])):
+        code, out, err = run(
+            capsys, command, "sbm:n=12", *lists, *more, *["--replication", "1"] * (command != "partition")
+        )
         lines = [json.loads(line) for line in out.splitlines()]
         assert code == 0, err
         key = "ranks" if command == "plan" else "k"
@@ -74,7 +76,7 @@ def test_parts_are_written_before_their_labels_are_counted(tmp_path, monkeypatch
     def fails(*_):
         raise MemoryError
 
-    monkeypatch.setattr("spgnn.partition.entropies.label_entropies", fails)
+    monkeypatch.setattr("spgnn.partition.metrics.label_entropies", fails)
     assert cli.main(["partition", "sbm:n=60", "-k", "2", "--out", str(tmp_path / "parts")]) != 0
     assert len(np.load(tmp_path / "parts" / "owner.npy")) == 60
 
@@ -113,22 +115,20 @@ def test_a_partition_of_another_graph_or_other_edges_is_refused(other, tmp_path,
 @pytest.mark.parametrize("command", [("measure", "-k", "4"), ("plan", "--ranks", "4")], ids=["measure", "plan"])
 def test_volume_makes_parts_for_each_scheme_as_train_does(command, capsys):
     name, *k = command
-    spec, schemes = "rmat:scale=9,degree=8,seed=0", ("columns", "cover", "broadcast")
-    options = f"--replication 1 --widths 8,4 --scheme {','.join(schemes)} --method volume,metis --json"
+    spec, schemes = "sbm:n=600,degree=8,inside=0.5,seed=0", ("columns", "cover", "broadcast")
+    options = f"--replication 1 --scheme {','.join(schemes)} --method volume,metis --json"
     code, out, _ = run(capsys, name, spec, *k, *options.split())
     found = {(line["method"], line["scheme"]): line["total_rows"] for line in map(json.loads, out.splitlines())}
     graph = load_graph(spec)
     assert code == 0 and found == {
-        (method, scheme): measure(graph, part_graph(graph, 4, method, scheme=scheme), scheme, (8, 4)).total_rows
+        (method, scheme): measure(graph, part_graph(graph, 4, method, scheme=scheme), scheme).total_rows
         for method in ("volume", "metis")
         for scheme in schemes
     }
-    assert found["volume", "cover"] < measure(graph, part_graph(graph, 4, "volume"), "cover", (8, 4)).total_rows
+    assert found["volume", "cover"] < measure(graph, part_graph(graph, 4, "volume"), "cover").total_rows
 
 
-@pytest.mark.parametrize(
-    "argv", [["--prune", "--widths", "8,4,2"], ["--widths", "8,2"]], ids=["pruned", "one layer kept"]
-)
+@pytest.mark.parametrize("argv", [["--prune"], ["--layers", "1"]], ids=["pruned", "one layer kept"])
 def test_rows_summed_are_of_one_product_of_all_rows_as_rows_sent_are(argv, capsys):
     argv = ["measure", "sbm:n=90,seed=1", "-k", "4", "--method", "block", "--replication", "2", *argv]
     head, line = run(capsys, *argv)[1].splitlines()[1:3]
@@ -136,7 +136,7 @@ def test_rows_summed_are_of_one_product_of_all_rows_as_rows_sent_are(argv, capsy
 
 
 def test_measure_of_one_combination_shows_the_layers(capsys):
-    code, out, _ = run(capsys, "measure", GRAPH, "--method", "block", "--widths", "8,4,2")
+    code, out, _ = run(capsys, "measure", "sbm:n=12,features=8,classes=2", "--method", "block", "--hidden", "4")
     title, _, _, blank, head, first, _, _, why = out.splitlines()
     assert code == 0 and blank == "" and head.split()[:3] == ["layer", "order", "widths"]
     assert "(A X) W, kept" in first and why == "layer 2: 2 <= 4"
@@ -148,7 +148,7 @@ def test_pruning_without_training_nodes_is_refused(capsys):
 
 
 def test_measure_simulates_an_epoch_on_a_machine(capsys):
-    argv = ["measure", GRAPH, "-k", "4", "--method", "block", "--widths", "8,4,2", "--replication", "1,2", "--simulate"]
+    argv = ["measure", GRAPH, "-k", "4", "--method", "block", "--replication", "1,2", "--simulate"]
     code, out, _ = run(capsys, *argv, "--json")
     assert code == 0
     one, two = (json.loads(line) for line in out.splitlines())
@@ -175,10 +175,10 @@ def test_a_thousand_ranks_are_simulated_in_seconds(capsys):
     assert time.process_time() - start < 20  # of processors: others may keep the machine busy
 
 
-def test_measure_takes_a_papers_widths_for_a_graph_without_features_and_says_so(capsys):
+def test_measure_takes_a_papers_features_and_classes_for_a_graph_without_and_says_so(capsys):
     code, out, err = run(capsys, "measure", GRAPH, "--method", "block", "--simulate")
-    assert code == 0 and "widths 300, 16, 24" in out
-    assert "has no features" in err
+    assert code == 0 and "widths 300, 128, 24" in out
+    assert "has no features; predicted with 300 features and 24 classes" in err
 
 
 @pytest.mark.parametrize("argv, said", [
@@ -190,7 +190,6 @@ def test_measure_takes_a_papers_widths_for_a_graph_without_features_and_says_so(
     (["measure", GRAPH, "-k", "8192", "--replication", "8192"], "P = k c = 67108864 ranks; expected at most 8192"),
     (["measure", GRAPH, "--simulate", "--machine", "perlmuter-like"], "did you mean 'perlmutter-like'?"),
     (["measure", GRAPH, "--wire", "int4"], "'int4' is not one of"),
-    (["measure", GRAPH, "--widths", "8"], "at least two"),
     (["measure", GRAPH, "--model", "gcnn"], "--model 'gcnn' is not known; did you mean 'gcn'?"),
 ])  # fmt: skip
 def test_an_unknown_name_exits_with_2(argv, said, capsys):
@@ -214,7 +213,7 @@ codes = [
     main(["measure", {GRAPH!r}]),
 ]
 print(codes, [name for name in ("torch", "mpi4py") if name in sys.modules], file=sys.stderr)
-code = main("plan {GRAPH} --widths 16,8,4 --method block --machine ethernet-1g --ranks 2".split())
+code = main("plan sbm:n=12 --method block --machine ethernet-1g --ranks 2".split())
 print(code, [name for name in ("mpi4py", "cupy") if name in sys.modules], file=sys.stderr)
 """
     env = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
@@ -222,16 +221,15 @@ print(code, [name for name in ("mpi4py", "cupy") if name in sys.modules], file=s
     assert {"[0, 0, 0, 0, 0] []", "0 []"} < set(found.stderr.splitlines())
 
 
-def test_what_is_named_twice_is_counted_once_but_widths_may_repeat(capsys):
-    argv = "-k 2,2,4 --method block,block --scheme cover,cover --replication 1,1 --widths 8,8,8 --json"
+def test_what_is_named_twice_is_counted_once(capsys):
+    argv = "-k 2,2,4 --method block,block --scheme cover,cover --replication 1,1 --json"
     code, out, _ = run(capsys, "measure", GRAPH, *argv.split())
     lines = [json.loads(line) for line in out.splitlines()]
     assert code == 0 and [line["k"] for line in lines] == [2, 4]
-    assert [(layer["f_in"], layer["f_out"]) for layer in lines[0]["layers"]] == [(8, 8)] * 2
 
 
 def test_measure_counts_what_crosses_between_hosts(capsys):
-    argv = ["measure", GRAPH, "-k", "4", "--method", "block", "--widths", "8,4,2", "--scheme", "cover,two-tier"]
+    argv = ["measure", GRAPH, "-k", "4", "--method", "block", "--scheme", "cover,two-tier"]
     flat, tiered = (json.loads(line) for line in run(capsys, *argv, "--hosts", "2", "--json")[1].splitlines())
     assert (flat["scheme"], tiered["scheme"]) == ("cover", "two-tier")
     for name in ("rows_between_hosts", "bytes_between_hosts"):

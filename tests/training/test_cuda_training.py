@@ -197,9 +197,9 @@ def test_the_command_trains_on_a_device_and_replays_to_the_same_summary(tmp_path
 
 
 @pytest.mark.gpu
-def test_a_device_that_is_too_small_is_one_error_with_the_arithmetic():
+def test_a_device_that_is_too_small_is_one_error():
     dgraph = spgnn.distribute(random_graph(n=500, edges=4000, f=16), SelfCommunicator(), device="cuda")
     trainer = Trainer(Stack(GCN(16, 16, act="relu"), GCN(16, dgraph.n_classes)), dgraph, TrainConfig())
-    message = "rank 0: out of memory on cuda:0.* GB by prediction"
+    message = "rank 0: out of memory on cuda:0, which has"
     with pytest.raises(ResourceError, match=message), explaining_memory(trainer):
         torch.empty(1 << 50, dtype=torch.uint8, device=CUDA)

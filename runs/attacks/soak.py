@@ -51,7 +51,7 @@ def draw(seed: int, number: int) -> dict:
         options.setdefault("evaluation", "together")
     hops = 1 if options.get("evaluation") == "layerwise" else int(dice.integers(0, 3))
     case = {"number": number, "seed": seed, "k": k, "ranks": ranks, "n": n, "hops": hops, "options": options}
-    case |= {"dropout": float(pick((0.0, 0.3))), "is_folder": bool(dice.random() < 0.3), "fault": None}
+    case |= {"dropout": float(pick((0.0, 0.3))), "fault": None}
     if number % 2:
         own = len(range(ranks, k + ranks, ranks))
         place = "sampler" if options.get("sampler") == "soak" and dice.random() < 0.7 else "layer"
@@ -135,14 +135,11 @@ def train(comm, case: dict, folder: Path, is_given: bool, faults: dict) -> dict:
 
     graph, partition = make_graph(case)
     how = {"hops": case["hops"], "dtype": "float64", "threads": 1}
-    if case["is_folder"]:
-        path = folder / f"parts-{case['number']}-{comm.size}"
-        if comm.rank == 0:
-            save_partition(partition, path, graph, hops=case["hops"])
-        comm.barrier()
-        parts = spgnn.Parts(path, comm, **how)
-    else:
-        parts = spgnn.Parts.of_graph(graph, partition, comm, **how)
+    path = folder / f"parts-{case['number']}-{comm.size}"
+    if comm.rank == 0:
+        save_partition(partition, path, graph, hops=case["hops"])
+    comm.barrier()
+    parts = spgnn.Parts(path, comm, **how)
     model = Stack(First(F, HIDDEN, act="relu"), GCN(HIDDEN, C), dropout=case["dropout"])
     history = spgnn.train(model, parts, **case["options"])
     state = torch.cat([value.detach().double().ravel() for value in model.state_dict().values()])

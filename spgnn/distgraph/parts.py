@@ -6,38 +6,34 @@ Source: SDT-GNN (cyclic parts, more than ranks); rows of the halo that are cut o
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+import os
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from ..atomic import open_regular
 from ..config import Distribution
-from ..config.names import Norm
+from ..config.names import Norm, Task
 from ..dist import Communicator, SelfCommunicator
-from ..dist.consistency import check_same
 from ..dist.launch import share_of_threads
-from ..errors import UsageError, together
-from ..graph import NO_SPLIT, TRAIN, UNLABELLED, Graph, given_split, labelled, random_split, task_of
+from ..errors import PartitionError, UsageError, together
+from ..graph import NO_SPLIT, TRAIN, UNLABELLED, ColumnNames, Graph, given_split, labelled, random_split, task_of
 from ..graph.edge_attr import without_parallel
-from ..partition import Partition, PartitionFolder, RowBlock, partition_of
+from ..partition import Partition, PartitionFolder, RowBlock
 from ..partition.checks import check_hops
-from ..partition.folder.blocks import check_rank
+from ..partition.folder.blocks import Halo, check_rank
+from ..partition.folder.part_manifest import task_of_parts
+from ..partition.folder.store import part_name
 from ..spmm.kernels.cuda.placement import place
 from .assemble import GraphRows, assembled
 from .distgraph import DistGraph
-from .distribute import (
-    built,
-    check_folder,
-    check_options,
-    graph_facts,
-    layout_of,
-    partition_facts,
-    rows_of_parts,
-)
+from .distribute import built, check_folder, check_options, layout_of, rows_of_parts
 from .part_rows import part_rows
-from .part_sources import FolderSource, GraphSource, PartSource
 
 
 class Parts:
@@ -48,7 +44,7 @@ class Parts:
             dgraph = parts.open(p)  # of one rank: a Trainer of it waits for nobody
 
     Args:
-        folder   of `spgnn partition --hops H`, or the PartitionFolder; see of_graph for a graph in memory.
+        folder   of `spgnn partition --hops H` or save_partition, or the PartitionFolder.
         hops     of the halo that is used, at most H. Outputs of own nodes of L layers are exact from hops = L on; with
                  fewer, rows of the last hop are computed from the entries that are known.
         split    which nodes train: given, a number, random, or auto, see TrainConfig. It is chosen here once for all
@@ -62,20 +58,13 @@ class Parts:
     """
 
     def __init__(
-        self, folder: PartitionFolder | str | Path | Graph, comm: Communicator, hops: int = 1, split: str = "auto", *,
-        owner_N=None, **options,
+        self, folder: PartitionFolder | str | Path, comm: Communicator, hops: int = 1, split: str = "auto", **options
     ):  # fmt: skip
         given = PartitionFolder(folder) if isinstance(folder, (str, Path)) else folder
-        how, hops = together(comm, _checked_options, given, owner_N, hops, options)
-        check_options(comm, given, owner_N, how, hops=hops, split=split)
-        source: PartSource
-        if isinstance(given, Graph):
-            graph, partition = together(comm, _checked_partition, given, owner_N)
-            check_same(comm, graph_facts(graph) | partition_facts(partition, 0))
-            source = GraphSource(graph, partition, hops)
-        else:
-            check_folder(comm, given)
-            source = together(comm, FolderSource, given, hops)
+        how, hops = together(comm, _checked_options, given, hops, options)
+        check_options(comm, given, None, how, hops=hops, split=split)
+        check_folder(comm, given)
+        source = together(comm, FolderSource, given, hops)
         threads = how.threads or min(share_of_threads(comm), torch.get_num_threads())
         self.comm, self.hops, self.how = comm, hops, replace(how, threads=threads)
         self.source, self.own = source, range(comm.rank, len(source.facts.sizes), comm.size)
@@ -88,13 +77,6 @@ class Parts:
             self._train_k += [0 if of_part is None else of_part[column] for of_part in source.facts.train]
         elif self.n_classes:
             self._draw_split(how.seed)
-
-    @classmethod
-    def of_graph(
-        cls, graph: Graph, owner_N, comm: Communicator, hops: int = 1, split: str = "auto", **options
-    ) -> Parts:
-        """Return the parts of a graph in memory; owner_N: (N,) integers or a Partition, the same on all ranks. Collective."""
-        return cls(graph, comm, hops, split, owner_N=owner_N, **options)
 
     name, method, n_nodes, n_classes = (
         property(attrgetter(f"source.facts.{fact}")) for fact in ("name", "method", "n_nodes", "n_classes")
@@ -127,7 +109,7 @@ class Parts:
         return dict(self.source.facts.sizes[p])
 
     def nbytes(self, p: int) -> int:
-        """Return the bytes of the files of part p, of any rank; 0 for a graph in memory."""
+        """Return the bytes of the files of part p, of any rank."""
         return self.sizes(p)["nbytes"]
 
     def prefetch(self, p: int) -> None:
@@ -220,17 +202,12 @@ class Parts:
         self._train_k += counts_k
 
 
-def _checked_options(source, owner_N, hops: int, options: dict) -> tuple[Distribution, int]:
-    if not isinstance(source, (PartitionFolder, Graph)) or (isinstance(source, Graph) and owner_N is None):
-        raise UsageError(f"Parts got a {type(source).__name__}; expected a partition folder; or Parts.of_graph(graph)")
+def _checked_options(folder, hops: int, options: dict) -> tuple[Distribution, int]:
+    if not isinstance(folder, PartitionFolder):
+        raise UsageError(
+            f"Parts got a {type(folder).__name__}; expected a partition folder, as save_partition writes it"
+        )
     return built(options, "Parts"), check_hops(hops)
-
-
-def _checked_partition(graph: Graph, owner_N) -> tuple[Graph, Partition]:
-    graph = graph.in_use()
-    partition = owner_N if isinstance(owner_N, Partition) else partition_of(graph, owner_N)
-    partition.check_length(graph)
-    return graph, partition
 
 
 def merge_parts(parts: Parts, has_rows: bool = True) -> DistGraph:
@@ -253,3 +230,114 @@ def merge_parts(parts: Parts, has_rows: bool = True) -> DistGraph:
     if parts.drawn_N is None:
         return replace(dgraph, split_n=given_split(parts.name, dgraph.split_n, parts.split))
     return replace(dgraph, split_n=parts.drawn_N[dgraph.node_n])
+
+
+@dataclass(frozen=True, slots=True)
+class PartFacts:
+    """What the parts of a graph have in common.
+
+    fingerprint  of the graph, see spgnn.graph.fingerprint.
+    nnz        of the graph; n_features: 0 without features.
+    hops       of the halos that `FolderSource.part` returns.
+    is_sparse  X is; n_splits: None for a vector.
+    sizes      of each part: n, g, nnz, nbytes; train: labelled training nodes in each split; names: of columns.
+    """
+
+    name: str
+    method: str
+    fingerprint: str
+    n_nodes: int
+    nnz: int
+    n_features: int
+    n_classes: int
+    hops: int
+    is_sparse: bool
+    task: Task
+    is_symmetric: bool
+    has_split: bool
+    n_splits: int | None
+    sizes: list[dict[str, int]]
+    train: list[list[int] | None]
+    names: ColumnNames
+
+
+class FolderSource:
+    """The parts of a folder; each call maps the files of one part.
+
+    Raises: PartitionError unless it has halos of so many hops.
+    """
+
+    def __init__(self, folder: PartitionFolder, hops: int):
+        folder.check_hops(hops)
+        self.folder, self.hops, self._checked = folder, hops, set()
+        manifest, where = folder.manifest, folder.path / "manifest.json"
+        files = manifest["parts"]
+        try:
+            split = files[0].get("split")
+            n_splits = None if split is None or len(split["shape"]) == 1 else split["shape"][1]
+            self.facts = PartFacts(
+                name=manifest.get("graph") or folder.path.name,
+                **{
+                    name: manifest[name]
+                    for name in ("method", "fingerprint", "n_nodes", "nnz", "n_features", "n_classes", "train")
+                },
+                hops=manifest["hops"] if hops else 0,
+                is_sparse="features_data" in files[0],
+                task=task_of_parts(manifest),
+                is_symmetric=manifest.get("edges") == "undirected" and "edge_meta" not in manifest,
+                has_split=split is not None,
+                n_splits=n_splits,
+                sizes=[self._sizes(of_part) for of_part in files],
+                names=folder.names,
+            )
+        except (LookupError, TypeError, AttributeError, ValueError) as error:
+            raise PartitionError(
+                f"{where}: the parts are not described ({error!r}); write the partition again"
+            ) from None
+        splits = {None, 1 if n_splits is None else n_splits}
+        if len(files) != manifest["k"] or not {counts and len(counts) for counts in manifest["train"]} <= splits:
+            raise PartitionError(f"{where}: does not describe {manifest['k']} parts; write the partition again")
+
+    @property
+    def partition(self) -> Partition:
+        """The owners of all nodes, read from the folder."""
+        return self.folder.partition()
+
+    def block(self, p: int) -> RowBlock:
+        """Return the rows of the own nodes of a part, with values that are checked."""
+        return self.folder.checked_block(p)
+
+    def part(self, p: int) -> tuple[RowBlock, np.ndarray, Halo | None]:
+        """Return the rows, the sums and the halo of a part; the first time all values are checked."""
+        folder = self.folder
+        block, halo = folder.block(p), folder.halo(p) if self.hops else None
+        if p not in self._checked:
+            folder.check_values(block)
+            if halo is not None:
+                folder.check_values(halo)
+            self._checked.add(p)
+        return block, folder.sums(p), halo
+
+    def labels(self, p: int) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the own nodes and their labels."""
+        block = self.folder.block(p)
+        return block.own_n, block.y_n
+
+    def advise(self, p: int, is_needed: bool) -> None:
+        """Read the files of a part ahead into the page cache, or drop them from it; nothing where the system cannot."""
+        if not hasattr(os, "posix_fadvise"):
+            return
+        check_rank(p, len(self.facts.sizes))
+        advice = os.POSIX_FADV_WILLNEED if is_needed else os.POSIX_FADV_DONTNEED
+        for name in self._files(self.folder.manifest["parts"][p]):
+            with suppress(OSError), open_regular(self.folder.path / part_name(p) / f"{name}.npy") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, advice)  # a file that is wrong is named where it is read
+
+    def _files(self, of_part: dict) -> dict:
+        return {name: entry for name, entry in of_part.items() if self.hops or not name.startswith("halo")}
+
+    def _sizes(self, of_part: dict) -> dict[str, int]:
+        of_part = self._files(of_part)
+        rows = lambda name: of_part[name]["shape"][0] if name in of_part else 0
+        nbytes = sum(np.dtype(entry["dtype"]).itemsize * math.prod(entry["shape"]) for entry in of_part.values())
+        return {"n": rows("own"), "g": rows("halo"), "nnz": rows("indices") + rows("halo_indices"), "nbytes": nbytes}

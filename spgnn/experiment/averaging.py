@@ -10,7 +10,7 @@ from ..atomic import TemporaryFolder
 from ..config import Distribution, TrainConfig
 from ..cost.workload import HALO, Workload, graph_bytes, predicted_workload
 from ..distgraph import Parts
-from ..distgraph.part_sources import FolderSource
+from ..distgraph.parts import FolderSource
 from ..errors import ResourceError, UsageError, from_root, together
 from ..graph import Graph
 from ..machine import give_back_memory

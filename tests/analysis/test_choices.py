@@ -14,7 +14,7 @@ from spgnn.config import PlanConfig, TrainConfig
 from spgnn.cost.choose import choose_scheme
 from spgnn.cost.machines import this_host
 from spgnn.dist import run_threads
-from spgnn.distgraph import choice
+from spgnn.distgraph import assemble
 from spgnn.errors import GraphError, UsageError
 from spgnn.layers import GCN, Stack
 from spgnn.training.steps import step_rows
@@ -34,7 +34,7 @@ def test_the_counts_of_auto_are_those_that_ranks_gather(P, c, operator, hosts, e
     def recorded(name):
         return lambda counts, *of: found.setdefault(name, counts) and choose_scheme(counts, *of)
 
-    monkeypatch.setattr(choice, "choose_scheme", recorded("trained"))
+    monkeypatch.setattr(assemble, "choose_scheme", recorded("trained"))
     monkeypatch.setattr(planning, "choose_scheme", recorded("predicted"))
     graph = GRAPH.with_edges(edges)
     part, machine = part_graph(graph, P // c, "random"), this_host().placed(P // max(hosts, 1))

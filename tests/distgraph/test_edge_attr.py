@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from part_folders import parts_of
 from test_locality import shuffled_rows
 from worlds import parallel
 
@@ -200,7 +201,7 @@ def test_parts_trained_alone_refuse_attributes_and_know_their_rows(comm, tmp_pat
     x_N = np.random.default_rng(5).standard_normal((N, 1))
     for parts in (
         Parts(folder, comm, dtype="float64"),
-        Parts.of_graph(graph, folder.partition(), comm, dtype="float64"),
+        parts_of(graph, folder.partition(), comm, dtype="float64"),
     ):
         dgraph = parts.open(parts.own[0], "none")
         with pytest.raises(UsageError, match="have no attributes of edges; distribute the folder"):
@@ -330,6 +331,6 @@ def test_models_without_edges_train_on_parts_of_multigraphs(comm, prune):
     graph = edge_graph("both", y=np.arange(N) % 3, split=np.arange(N, dtype=np.int8) % 2)
     losses = []
     for of in (graph, graph.without_edge_attr()):
-        parts = Parts.of_graph(of, part_graph(graph, 2, method="random"), comm, dtype="float64")
+        parts = parts_of(of, part_graph(graph, 2, method="random"), comm, dtype="float64")
         losses.append(train(Stack(GCN(4, 8), GCN(8, 3)), parts, epochs=2, prune=prune).records[-1]["loss"])
     assert losses[0] == pytest.approx(losses[1], rel=1e-12)

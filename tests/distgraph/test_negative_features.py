@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from graphs import random_graph
+from part_folders import parts_of
 from worlds import parallel
 
 from spgnn import cli
-from spgnn.distgraph import Parts, distribute
+from spgnn.distgraph import distribute
 from spgnn.errors import InputError
 from spgnn.graph import Graph
 from spgnn.partition import part_graph
@@ -42,7 +43,7 @@ def test_rows_of_a_negative_sum_are_refused_by_number_and_first_node(comm, is_sp
 def test_a_part_with_rows_of_a_negative_sum_is_refused(comm):
     graph = graph_with([31, 7, 12])
     part = part_graph(graph, 2, "random")
-    parts = Parts.of_graph(graph, part, comm, hops=1, feature_norm="row")
+    parts = parts_of(graph, part, comm, hops=1, feature_norm="row")
     for p in range(2):
         own = np.intersect1d(part.own(p), [7, 12, 31])
         with pytest.raises(InputError, match=f"negative in {len(own)} rows of the features, node {own[0]} first"):

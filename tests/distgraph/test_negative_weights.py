@@ -9,12 +9,13 @@ import scipy.sparse as sp
 import torch
 from command_line import run as command
 from graphs import dense_operator, random_graph
+from part_folders import parts_of
 from worlds import parallel
 
 from spgnn import save_graph, train
 from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator
-from spgnn.distgraph import Parts, distribute
+from spgnn.distgraph import distribute
 from spgnn.errors import GraphError, RankError, together
 from spgnn.experiment import run
 from spgnn.graph import DIVIDES, Graph, normalise
@@ -94,7 +95,7 @@ def test_the_sampler_of_columns_names_another_way_out():
 @pytest.mark.parametrize("how, way_out", [("gcn", "Use operator none"), ("none", r"Train on the whole graph \(mode")])
 def test_parts_of_negative_weights_are_refused_also_where_rows_that_are_cut_off_are_scaled(how, way_out):
     graph = signed()
-    parts = Parts.of_graph(graph, part_graph(graph, 3, "random"), SelfCommunicator(), hops=0, operator=how)
+    parts = parts_of(graph, part_graph(graph, 3, "random"), SelfCommunicator(), hops=0, operator=how)
     with pytest.raises(GraphError, match=f"has weight -0.01; .* divides by sums of weights, .* {way_out}"):
         for p in range(3):
             parts.open(p)

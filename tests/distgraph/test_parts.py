@@ -8,6 +8,7 @@ import pytest
 import torch
 from edited_parts import replaced
 from graphs import KINDS, dense_operator, random_graph
+from part_folders import parts_of
 from worlds import parallel
 
 from spgnn.config.names import NORMS
@@ -25,7 +26,7 @@ def cut(kind="undirected", k=3, **more):
 
 
 def alone(graph, partition, hops, **options):
-    return Parts.of_graph(graph, partition, SelfCommunicator(), hops=hops, dtype="float64", **options)
+    return parts_of(graph, partition, SelfCommunicator(), hops=hops, dtype="float64", **options)
 
 
 def local_rows(dgraph):
@@ -171,7 +172,7 @@ def test_a_part_may_lack_the_last_class():
 def test_the_split_of_parts_does_not_depend_on_the_ranks(comm):
     graph, partition = cut(k=4)
     for split in ("auto", "random"):
-        parts = Parts.of_graph(graph, partition, comm, split=split, seed=5)
+        parts = parts_of(graph, partition, comm, split=split, seed=5)
         split_N = graph.split if split == "auto" else random_split(graph.y, 5)
         assert list(parts.own) == [p for p in range(4) if p % comm.size == comm.rank]
         assert parts.n_train == np.count_nonzero((split_N == 0) & (graph.y >= 0))
@@ -190,7 +191,7 @@ def test_a_folder_gives_the_same_parts_as_the_graph(comm, tmp_path):
     together(comm, lambda: save_partition(partition, path, graph, hops=3), root=0)
     for hops in (0, 1, 2):
         folder = Parts(path, comm, hops=hops, operator="row", dtype="float64")
-        memory = Parts.of_graph(graph, partition, comm, hops=hops, operator="row", dtype="float64")
+        memory = parts_of(graph, partition, comm, hops=hops, operator="row", dtype="float64")
         assert (folder.k, folder.n_train, folder.n_classes) == (memory.k, memory.n_train, memory.n_classes)
         for p in folder.own:
             folder.prefetch(p)
@@ -227,7 +228,7 @@ def test_what_does_not_fit_is_refused_with_the_fix(tmp_path):
         (UsageError, "part 3 does not exist", lambda: Parts(path, comm).open(3)),
         (PartitionError, "manifest.json: cannot be read", lambda: Parts(tmp_path / "none", comm)),
         (UsageError, "Parts got a int; expected a partition folder", lambda: Parts(7, comm)),
-        (GraphError, "has no split", lambda: Parts.of_graph(bare, partition.owner_N, comm, split="given")),
+        (GraphError, "has no split", lambda: parts_of(bare, partition.owner_N, comm, split="given")),
     ):
         with pytest.raises(error, match=message):
             call()
@@ -237,12 +238,10 @@ def test_what_does_not_fit_is_refused_with_the_fix(tmp_path):
 
 
 @parallel([3], mpi=[])
-def test_ranks_with_other_hops_or_owners_are_told_apart(comm):
+def test_ranks_with_other_hops_are_told_apart(comm):
     graph, partition = cut()
     with pytest.raises(UsageError, match="option.hops"):
-        Parts.of_graph(graph, partition, comm, hops=comm.rank)
-    with pytest.raises(PartitionError, match="partition.owner"):
-        Parts.of_graph(graph, (partition.owner_N + comm.rank) % 3, comm)
+        parts_of(graph, partition, comm, hops=comm.rank)
 
 
 def test_advice_is_given_for_the_files_of_a_part(tmp_path, monkeypatch):

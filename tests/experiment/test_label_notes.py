@@ -6,11 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from graphs import random_graph
+from part_folders import parts_of
 from worlds import parallel
 
 from spgnn import cli
 from spgnn.config import TrainConfig
-from spgnn.distgraph import Parts, distribute
+from spgnn.distgraph import distribute
 from spgnn.graph import Graph, count_labels, label_notes
 from spgnn.layers import GCN, Stack
 from spgnn.partition import part_graph
@@ -90,7 +91,7 @@ def test_all_ranks_count_the_labels_of_the_whole_graph_once(comm, evaluation):
         scorer = Trainer(model, dgraph, TrainConfig()).steps.scorer
         assert isinstance(scorer, FullScorer)
     else:
-        scorer = LayerwiseScorer(model, Parts.of_graph(graph, part_graph(graph, 3, "random"), comm, hops=1))
+        scorer = LayerwiseScorer(model, parts_of(graph, part_graph(graph, 3, "random"), comm, hops=1))
     minus, empty, train = data_notes(dgraph, scorer)
     assert minus.startswith(MINUS.format(10)) and empty.startswith("of 4 classes 1 have no node (2)")
     assert train.startswith(ALL_OF.format(20, 3, 3))

@@ -5,12 +5,12 @@ import os
 import numpy as np
 import pytest
 from graphs import random_graph
+from part_folders import parts_of
 from worlds import parallel
 
 from spgnn import cli
 from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator, run_threads
-from spgnn.distgraph import Parts
 from spgnn.errors import ResourceError, UsageError
 from spgnn.experiment import predict, run
 from spgnn.layers import APPNP, GCN, MLP, Stack
@@ -96,7 +96,7 @@ def test_what_cannot_be_computed_layer_by_layer_is_refused_with_the_fix(trained,
 @parallel([1, 2], mpi=[])
 def test_auto_is_layer_by_layer_where_the_parts_together_need_more_than_a_rank_has(comm, monkeypatch):
     graph = random_graph(n=4000, edges=40_000, f=50, seed=1)
-    parts = Parts.of_graph(graph, np.arange(4000) % 16, comm)
+    parts = parts_of(graph, np.arange(4000) % 16, comm)
     model = Stack(GCN(50, 300), GCN(300, 3))
     now = 10**9  # of a process, roughly
     assert together_bytes(model, parts) > 1.5 * layerwise_bytes(model, parts) > 0

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from graphs import random_graph
+from part_folders import parts_of
 from worlds import parallel
 
 import spgnn
@@ -119,7 +120,7 @@ def test_options_that_do_not_fit_are_refused_before_anything_is_read(tmp_path, o
 
 def test_parts_take_the_name_of_a_sampler():
     graph = random_graph(n=30, edges=60, seed=1, use="undirected")
-    parts = Parts.of_graph(graph, np.arange(30) % 2, SelfCommunicator(), dtype="float64", threads=1)
+    parts = parts_of(graph, np.arange(30) % 2, SelfCommunicator(), dtype="float64", threads=1)
     model = spgnn.layers.Stack(spgnn.layers.SAGE(6, 3))
     with pytest.raises(UsageError, match="sampler of Parts is a name"):
         spgnn.train(model, parts, sampler=spgnn.samplers.Walk(graph, budget=5, walk=1), epochs=1)

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from graphs import random_graph
+from part_folders import parts_of
 from worlds import parallel
 
 from spgnn import cli
 from spgnn.config import TrainConfig
 from spgnn.data.save import save_graph
 from spgnn.dist import SelfCommunicator, run_threads
-from spgnn.distgraph import Parts, distribute
+from spgnn.distgraph import distribute
 from spgnn.errors import CheckpointError
 from spgnn.experiment import checkpoint, predict, resume, run
 from spgnn.experiment.restoring import graph_facts
@@ -156,5 +157,5 @@ def test_facts_of_parts_are_those_of_their_graph(comm, tmp_path, given):
     if "several" in given:
         of = replace(of, y=(np.random.default_rng(2).random((40, 3)) < 0.4).astype(np.int8))
     whole = graph_facts(distribute(of, comm, operator="gcn", dtype="bfloat16"))
-    parts = graph_facts(Parts.of_graph(of, np.arange(40) % 5, comm, split="random"))
+    parts = graph_facts(parts_of(of, np.arange(40) % 5, comm, split="random"))
     assert parts.pop("parts").startswith("5-") and parts == whole

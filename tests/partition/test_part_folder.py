@@ -9,7 +9,7 @@ import pytest
 from edited_parts import redigested, replaced, resealed
 from graphs import random_graph
 
-from spgnn.distgraph.part_sources import FolderSource
+from spgnn.distgraph.parts import FolderSource
 from spgnn.errors import PartitionError, UsageError
 from spgnn.graph import graph_from_coo
 from spgnn.partition import PartitionFolder, part_graph, partition_of, save_partition

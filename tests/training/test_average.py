@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from graphs import random_graph
+from part_folders import parts_of
 from worlds import parallel
 
 import spgnn
@@ -40,7 +41,7 @@ def model_of(kind="undirected", dropout=0.3):
 
 
 def trainer_of(graph, partition, comm, kind="undirected", hops=2, model=None, **options):
-    parts = Parts.of_graph(graph, partition, comm, hops=hops, dtype="float64", threads=1)
+    parts = parts_of(graph, partition, comm, hops=hops, dtype="float64", threads=1)
     defaults = {"epochs": 5, "lr": 0.1, "weight_decay": 0.01, "prune": "never"}  # pruned parts take longer to open
     return parts_trainer(model_of(kind) if model is None else model, parts, TrainConfig(**defaults | options))
 
@@ -332,7 +333,7 @@ def test_too_little_memory_for_a_part_is_exit_code_4_on_all_ranks(comm, evaluati
     with pytest.raises((ResourceError, RankError), match="rank 0, part 0, epoch 1: out of memory; give more") as raised:
         trained(graph, partition, comm, model=Stack(first, GCN(5, 3)), hops=1, evaluation=evaluation)
     assert raised.value.exit_code == 4
-    parts = Parts.of_graph(graph, partition, comm, dtype="float64", threads=1)
+    parts = parts_of(graph, partition, comm, dtype="float64", threads=1)
     with pytest.raises(
         (ResourceError, RankError), match="rank 0, part 0: out of memory; partition the graph"
     ) as raised:
@@ -368,7 +369,7 @@ def test_options_that_do_not_fit_are_refused_by_name():
     }
     for text, options in refused.items():
         with pytest.raises(UsageError, match=text):
-            spgnn.train(model_of(), Parts.of_graph(graph, partition, comm), epochs=1, **options)
+            spgnn.train(model_of(), parts_of(graph, partition, comm), epochs=1, **options)
 
 
 @parallel([1, 2], mpi=[])
@@ -385,7 +386,7 @@ def test_parts_without_a_training_node_or_labels_are_refused_on_all_ranks(comm):
 @parallel([1, 2], mpi=[])
 def test_a_split_that_is_drawn_is_that_of_the_parts_whatever_the_seed_of_training(comm):
     graph, partition = cut(3)
-    parts = Parts.of_graph(graph, partition, comm, split="random", seed=5)
+    parts = parts_of(graph, partition, comm, split="random", seed=5)
     dgraph = merge_parts(parts)
     np.testing.assert_array_equal(dgraph.split_n, parts.drawn_N[dgraph.node_n])
     assert spgnn.train(model_of(), parts, epochs=2, seed=7).records[-1]["epoch"] == 2

@@ -2,12 +2,14 @@
 
 import os
 import resource
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from graphs import KINDS, dense_operator, random_graph
+from part_folders import parts_of
 from worlds import parallel
 
 from spgnn.config.names import NORMS
@@ -17,7 +19,7 @@ from spgnn.distgraph.part_rows import own_part_rows, part_rows
 from spgnn.errors import GraphError, NumericalError, RankError, ResourceError, ShapeError, UsageError
 from spgnn.graph import random_split
 from spgnn.layers import APPNP, GAT, GCN, GCNII, GIN, MLP, NGNN, SAGE, SGC, Layer, MixHop, Stack
-from spgnn.partition import part_graph, save_partition
+from spgnn.partition import part_graph, partition_of, save_partition
 from spgnn.training.metrics import predicted
 from spgnn.training.parts.inference import Layerwise, LayerwiseScorer
 from spgnn.training.parts.scratch import Scratch
@@ -102,7 +104,7 @@ def check_passes(make, parts, scratch, expected_NC, dtype=torch.float64, limit=1
 
 
 def of_graph(graph, owner_N, comm, dtype="float64", **options):
-    return Parts.of_graph(graph, owner_N, comm, hops=1, dtype=dtype, **options)
+    return parts_of(graph, owner_N, comm, hops=1, dtype=dtype, **options)
 
 
 # Each model with each of: directed or not, weighted or not, sparse features or dense.
@@ -170,7 +172,7 @@ def test_smaller_types_differ_by_rounding_and_read_fewer_bytes(name, dtype, limi
 @pytest.mark.parametrize("hops", [1, 2])
 def test_own_rows_are_the_complete_rows_of_the_whole_operator(hops, how):
     graph, owner_N = small("weighted directed")
-    parts = Parts.of_graph(graph, owner_N, SelfCommunicator(), hops=hops, dtype="float64", operator=how)
+    parts = parts_of(graph, owner_N, SelfCommunicator(), hops=hops, dtype="float64", operator=how)
     reader = Layerwise(drawn(MODELS["gcn"]), parts).reader
     whole_NN = dense_operator(graph, how)
     for p in range(parts.k):
@@ -208,7 +210,7 @@ def test_parts_that_do_not_fit_are_refused():
     graph, owner_N = small()
     comm, model = SelfCommunicator(), drawn(MODELS["gcn"])
     with pytest.raises(UsageError, match="need a halo"):
-        Layerwise(model, Parts.of_graph(graph, owner_N, comm, hops=0))
+        Layerwise(model, parts_of(graph, owner_N, comm, hops=0))
     with pytest.raises(ShapeError, match="has 6 features; layer 1 reads 7"):
         Layerwise(Stack(GCN(7, 3)), of_graph(graph, owner_N, comm))
     with pytest.raises(GraphError, match="has no features"):
@@ -266,7 +268,7 @@ def test_folders_with_more_hops_and_row_normalised_features_are_read(tmp_path):
     assert not (tmp_path / "not").exists()
 
 
-@pytest.fixture
+@contextmanager
 def small_files():
     """Files of 2000 bytes at most, as on a disk that is full."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -275,18 +277,24 @@ def small_files():
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_full_disk_is_an_error_of_all_ranks_and_nothing_is_left(tmp_path, small_files):
+def test_a_full_disk_is_an_error_of_all_ranks_and_nothing_is_left(tmp_path):
     graph, _ = small(n=80)
+    owner_N = (np.arange(80) >= 60).astype(int)  # only part 0 is too large
+    save_partition(partition_of(graph, owner_N), tmp_path / "parts", graph)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
 
     def body(comm):
-        parts = of_graph(graph, (np.arange(80) >= 60).astype(int), comm)  # only part 0 is too large
+        parts = Parts(tmp_path / "parts", comm, hops=1, dtype="float64")
         with pytest.raises(
             ResourceError if comm.rank == 0 else RankError, match="rank 0: scratch .* cannot be written"
         ) as e:
-            Layerwise(drawn(MODELS["gcn"]), parts, tmp_path).run(lambda *_: None)
+            Layerwise(drawn(MODELS["gcn"]), parts, scratch).run(lambda *_: None)
         return e.value.exit_code
 
-    assert run_threads(2, body) == [4, 4] and os.listdir(tmp_path) == []
+    with small_files():
+        assert run_threads(2, body) == [4, 4]
+    assert os.listdir(scratch) == []
 
 
 def test_a_scratch_that_a_rank_does_not_see_is_named(tmp_path, monkeypatch):

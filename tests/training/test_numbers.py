@@ -7,12 +7,13 @@ import pytest
 import torch
 from dense_model import dense_operator_of, make, relative
 from graphs import random_graph
+from part_folders import parts_of
 from worlds import parallel
 
 import spgnn
 from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator, run_threads
-from spgnn.distgraph import Parts, distribute
+from spgnn.distgraph import distribute
 from spgnn.errors import ShapeError, UsageError
 from spgnn.graph import Graph
 from spgnn.layers import GCN, Stack
@@ -183,7 +184,7 @@ def test_what_numbers_do_not_have_is_refused():
         spgnn.train(Stack(GCN(6, 3)), distribute(graph), epochs=1)
     with pytest.raises(UsageError, match="class_weights are for one label of each node"):
         trained(SelfCommunicator(), graph, class_weights="balanced")
-    parts = Parts.of_graph(graph, np.arange(graph.n_nodes) % 2, SelfCommunicator())
+    parts = parts_of(graph, np.arange(graph.n_nodes) % 2, SelfCommunicator())
     with pytest.raises(UsageError, match="numbers to predict, which mode average does not train on"):
         spgnn.train(Stack(GCN(6, 2)), parts)
 

@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 import torch
 from graphs import random_graph
+from part_folders import parts_of
 from worlds import parallel
 
 import spgnn
 from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator
-from spgnn.distgraph import Parts, distribute
+from spgnn.distgraph import distribute
 from spgnn.errors import NumericalError, RankError, SpgnnError, UsageError
 from spgnn.layers import GCN, SAGE, Layer, Stack
 from spgnn.partition import part_graph, partition_of
-from spgnn.partition.entropies import label_entropies
+from spgnn.partition.metrics import label_entropies
 from spgnn.training.metrics import count, scores
 from spgnn.training.optimizer import Optimizer, ProximalOptimizer
 from spgnn.training.parts.average import make_part_step
@@ -41,7 +42,7 @@ def general(graph, layer=SAGE, epochs=3):
 
 def personal(graph, partition, comm=None, model=None, hops=1, report=None, proximal=0.01, **options):
     comm = SelfCommunicator() if comm is None else comm
-    parts = Parts.of_graph(graph, partition, comm, hops=hops, dtype="float64", threads=1)
+    parts = parts_of(graph, partition, comm, hops=hops, dtype="float64", threads=1)
     model = general(graph) if model is None else model
     return personalise(model, parts, TrainConfig(**OPTIONS | options), report, proximal)
 
@@ -288,7 +289,7 @@ NEIGHBOUR = {"sampler": "neighbour", "fanout": "4,4", "batch": 8}
 
 def test_class_balanced_mini_epochs_train_on_a_share_of_the_parts_own_nodes():
     graph, partition = cut(3)
-    parts = Parts.of_graph(graph, partition, SelfCommunicator(), hops=2, dtype="float64", threads=1)
+    parts = parts_of(graph, partition, SelfCommunicator(), hops=2, dtype="float64", threads=1)
     for p in range(3):
         local, dgraph = parts.graph(p), parts.open(p)
         np.testing.assert_array_equal(np.asarray(local.y), dgraph.y_n.numpy())

@@ -157,32 +157,10 @@ static Array<int64_t> distinct(const Array<int64_t>& nodes, int64_t N) {
     return array_of(out);
 }
 
-// Nodes without len % multiple of them, uniformly chosen; all of them where they are fewer than multiple.
-static Array<int64_t> clip(const Array<int64_t>& nodes, int64_t multiple, uint64_t seed, uint64_t stream,
-                           uint64_t index) {
-    require(multiple > 0, "multiple must be positive");
-    const int64_t m = nodes.size();
-    int64_t excess = m < multiple ? 0 : m % multiple;
-    std::vector<int64_t> out;
-    {
-        const int64_t* v = nodes.data();
-        nb::gil_scoped_release release;
-        Rng rng(seed, stream, index);
-        out.reserve(size_t(m - excess));
-        for (int64_t i = 0; i < m; ++i)  // selection sampling: each set of positions is as probable
-            if (excess && int64_t(rng.below64(uint64_t(m - i))) < excess)
-                --excess;
-            else
-                out.push_back(v[i]);
-    }
-    return array_of(out);
-}
-
 void define_induce(nb::module_& m) {
     m.def("induce", &induce, "(indptr, indices, places in A) of A[V][:, V], V sorted and distinct", nb::arg("indptr"),
           nb::arg("indices"), nb::arg("nodes"), nb::arg("uses_vectors") = true);
     m.def("distinct", &distinct, "the distinct nodes of an array, ascending");
-    m.def("clip", &clip, "nodes without len(nodes) % multiple of them at random");
 }
 
 }  // namespace spgnn

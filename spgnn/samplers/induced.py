@@ -9,13 +9,12 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from ..errors import check_integer
 from ..graph import Graph
 from . import _samplers
 from .graph_arrays import GraphArrays, graph_arrays
 from .sample import Pattern, Sample
 
-DRAWS, ORDER, CLIP = 0, 1, 2  # streams of a seed: what is drawn, the order of an epoch, which nodes are dropped
+DRAWS, ORDER = 0, 1  # streams of a seed: what is drawn, the order of an epoch
 
 
 def int64_of(nodes: np.ndarray) -> np.ndarray:
@@ -36,18 +35,14 @@ def induce(graph: GraphArrays, node_m: np.ndarray) -> Sample:
 
 
 class InducedSampler(ABC):
-    """Draws nodes; the subgraph is the one that they induce.
-
-    Args: clip  nodes are dropped at random until their number is a multiple of it; 0: none is.
-    Source of clip: GraphSAINT (Zeng et al. 2021), section 6.2.
-    """
+    """Draws nodes; the subgraph is the one that they induce."""
 
     name: str
     n_blocks = 0
     rescales = True
 
-    def __init__(self, graph: Graph | GraphArrays, clip: int = 0):
-        self.graph, self.clip = graph_arrays(graph), check_integer("clip", clip, 0)
+    def __init__(self, graph: Graph | GraphArrays):
+        self.graph = graph_arrays(graph)
 
     @abstractmethod
     def draw(self, seed: int, index: int) -> np.ndarray:
@@ -55,8 +50,7 @@ class InducedSampler(ABC):
 
     def nodes(self, seed: int, index: int) -> np.ndarray:
         """Return the nodes of subgraph number index, (m,) int64, sorted and distinct."""
-        node_m = _samplers.distinct(int64_of(self.draw(seed, index)), self.graph.N)
-        return _samplers.clip(node_m, self.clip, seed, CLIP, index) if self.clip > 1 else node_m
+        return _samplers.distinct(int64_of(self.draw(seed, index)), self.graph.N)
 
     def sample(self, seed: int, index: int) -> Sample:
         """Return subgraph number index."""

@@ -33,8 +33,8 @@ class Node(InducedSampler):
 
     name = "node"
 
-    def __init__(self, graph: Graph | GraphArrays, *, budget: int = BUDGET, clip: int = 0):
-        super().__init__(graph, clip)
+    def __init__(self, graph: Graph | GraphArrays, *, budget: int = BUDGET):
+        super().__init__(graph)
         self.budget = check_integer("budget", budget, 1)
         norm_N = self.graph.column_norms()
         if not norm_N.sum() > 0:
@@ -61,8 +61,8 @@ class Edge(InducedSampler):
 
     name = "edge"
 
-    def __init__(self, graph: Graph | GraphArrays, *, budget: int = BUDGET, clip: int = 0):
-        super().__init__(graph, clip)
+    def __init__(self, graph: Graph | GraphArrays, *, budget: int = BUDGET):
+        super().__init__(graph)
         self.budget = check_integer("budget", budget, 1)
         arrays, degree_N = self.graph, np.diff(self.graph.indptr)
         if not arrays.E:
@@ -100,8 +100,8 @@ class Walk(InducedSampler):
 
     name = "walk"
 
-    def __init__(self, graph: Graph | GraphArrays, *, budget: int = BUDGET, walk: int = 2, clip: int = 0):
-        super().__init__(graph, clip)
+    def __init__(self, graph: Graph | GraphArrays, *, budget: int = BUDGET, walk: int = 2):
+        super().__init__(graph)
         self.steps = check_integer("walk", walk, 0)
         budget = check_integer("budget", budget, 1)
         if budget <= self.steps:
@@ -136,8 +136,8 @@ class Frontier(InducedSampler):
 
     name = "frontier"
 
-    def __init__(self, graph: Graph | GraphArrays, *, budget: int = BUDGET, frontier: int = 1000, clip: int = 0):
-        super().__init__(graph, clip)
+    def __init__(self, graph: Graph | GraphArrays, *, budget: int = BUDGET, frontier: int = 1000):
+        super().__init__(graph)
         budget, frontier = check_integer("budget", budget, 1), check_integer("frontier", frontier, 1)
         if frontier > budget:
             raise UsageError(
@@ -173,10 +173,10 @@ class Cluster(InducedSampler):
     name = "cluster"
     rescales = False
 
-    def __init__(self, graph: Graph, *, clusters: int = 0, batch: int = 20, seed: int = 0, clip: int = 0):
+    def __init__(self, graph: Graph, *, clusters: int = 0, batch: int = 20, seed: int = 0):
         if not isinstance(graph, Graph):
             raise UsageError(f"sampler 'cluster' is given a {type(graph).__name__}; expected a Graph")
-        super().__init__(graph, clip)
+        super().__init__(graph)
         k = check_integer("clusters", clusters, 0) or max(1, round(graph.n_nodes / CLUSTER_NODES))
         self.batch = check_integer("batch", batch, 1)
         if not 0 < k <= max(1, graph.n_nodes):

@@ -125,7 +125,7 @@ def test_samplers_are_made_by_name_with_their_options(graph):
     assert {"node", "edge", "walk", "cluster", "none"} <= set(SAMPLERS)
     walk = make_sampler("walk", graph, {"budget": 30, "walk": 4})
     assert (walk.name, walk.steps, walk.roots) == ("walk", 4, 6)
-    assert SAMPLERS["walk"].options == {"budget": 8000, "walk": 2, "clip": 0}
+    assert SAMPLERS["walk"].options == {"budget": 8000, "walk": 2}
     with pytest.raises(UsageError, match="sampler 'wlak' is not known; did you mean 'walk'"):
         make_sampler("wlak", graph)
     with pytest.raises(UsageError, match="sampler 'node' has no option 'walk'"):
@@ -140,7 +140,6 @@ def test_samplers_are_made_by_name_with_their_options(graph):
     ("node", {"budget": 0}, "budget = 0; expected an integer of 1 or more"), ("edge", {"budget": 2.5}, "budget = 2.5"),
     ("walk", {"walk": -1}, "walk = -1"), ("walk", {"budget": 2}, "walks of 2 steps need 3 or more"),
     ("cluster", {"clusters": 41}, "clusters = 41; the graph has 40 nodes"), ("cluster", {"batch": 0}, "batch = 0"),
-    ("node", {"clip": -1}, "clip = -1"),
 ])  # fmt: skip
 def test_options_out_of_range_are_refused(graph, name, options, message):
     with pytest.raises(UsageError, match=message):

@@ -179,12 +179,3 @@ def test_a_draw_depends_on_seed_and_index_alone(make):
     np.testing.assert_array_equal(first.nodes(2, 9), second.nodes(2, 9))
     assert not np.array_equal(first.draw(2, 9), first.draw(2, 8))
     assert not np.array_equal(first.draw(2, 9), first.draw(3, 9))
-
-
-@pytest.mark.parametrize("make", [Node, Edge, Walk, Cluster])
-def test_clip_leaves_a_multiple_of_the_nodes(make):
-    graph = GRAPHS["wide"]
-    all_nodes, fewer = make(graph), make(graph, clip=16)
-    for index in range(4):
-        node_m, left_m = all_nodes.nodes(0, index), fewer.nodes(0, index)
-        assert len(left_m) == len(node_m) // 16 * 16 and np.isin(left_m, node_m).all()

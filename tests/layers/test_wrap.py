@@ -268,7 +268,7 @@ def refused(function):
     return type("Refused", (nn.Module,), {"forward": function})()
 
 
-GRU, OF_NODES = nn.GRU(6, 6).double(), nn.Parameter(torch.ones(30, 6))
+OF_NODES = nn.Parameter(torch.ones(30, 6))
 REFUSALS = {
     "max at sources": (lambda self, x, edge_index: x.scatter_reduce_(
         0, edge_index[0].view(-1, 1).expand(-1, 6), x[edge_index[0]], "amax"), "takes amax at the node that an edge leaves"),
@@ -280,13 +280,10 @@ REFUSALS = {
     "the largest id": (lambda self, x, edge_index: x / (edge_index.max() + 1), "calls .*div.* on the numbers"),
     "a count of rows": (lambda self, x, edge_index: x / x.size(0), "computes with the number of its rows"),
     "num_nodes": (lambda self, x, edge_index, num_nodes: x * num_nodes**-0.5, "computes with the number of its rows"),
-    "rows as ids": (lambda self, x, edge_index: torch.eye(30)[torch.arange(x.size(0))], "calls __getitem__ on the numbers of its rows"),
     "softmax over nodes": (lambda self, x, edge_index: x.softmax(0), "calls softmax along its nodes or edges"),
     "largest message": (lambda self, x, edge_index: x[edge_index[0]].max(dim=0), "calls max along its nodes or edges"),
     "attention": (lambda self, x, edge_index: functional.scaled_dot_product_attention(x[None], x[None], x[None]), "of each row"),
     "x.T x": (lambda self, x, edge_index: x.T @ x.sin(), "calls .*matmul.* of each row with each other"),
-    "Conv1d": (lambda self, x, edge_index: functional.conv1d(x.t(), x.new_ones(6, 6, 1)), "calls conv1d along"),
-    "a GRU over nodes": (lambda self, x, edge_index: GRU(x), "calls gru along"),
     "einsum": (lambda self, x, edge_index: torch.einsum("nf,ng->fg", x, x), "calls einsum over its nodes or edges"),
     "layer norm of all": (lambda self, x, edge_index: functional.layer_norm(x, x.shape), "calls layer_norm along"),
     "weights of nodes": (lambda self, x, edge_index: x + OF_NODES, "calls .*add.* with a weight for each node"),

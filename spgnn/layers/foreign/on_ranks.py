@@ -26,7 +26,7 @@ from .row_dims import (
     RowCount,
     check,
     check_is_no_number,
-    check_row_numbers,
+    check_row_count,
     is_sum,
     mark,
     marked,
@@ -62,14 +62,12 @@ class OnRanks(TorchFunctionMode):
         kwargs, name = kwargs or {}, "t" if func in TRANSPOSES else getattr(func, "__name__", str(func))
         rows = marked(args, kwargs)
         if not self.trusted[-1]:
-            check_row_numbers(name, args)
+            check_row_count(name, args)
         if rows and not self.trusted[-1]:
             check(name, args, kwargs)
             if is_sum(name, args, kwargs):
                 return sum_of_ranks(self.A, name, args, kwargs)
         out = self._computed(func, name, types, args, kwargs)
-        if name == "arange" and any(isinstance(arg, RowCount) for arg in args):
-            vars(out)["is_row_number"] = True
         if not rows or isinstance(out, Ends):
             return out
         if not self.trusted[-1]:

@@ -28,8 +28,6 @@ ALONG: dict[str, tuple[int, int | None]] = {
     "normalize": (2, 1),
 }
 PRODUCTS = frozenset("matmul mm bmm __matmul__ __rmatmul__ linear scaled_dot_product_attention cdist".split())
-SEQUENCES = frozenset("lstm gru rnn_tanh rnn_relu".split())
-NEIGHBOURS = frozenset("conv1d conv2d max_pool1d max_pool1d_with_indices avg_pool1d".split())
 ARITHMETIC = frozenset(
     "add sub rsub mul div true_divide floor_divide remainder pow neg float double half to embedding truediv floordiv mod type".split()
 )
@@ -118,10 +116,6 @@ def check(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         what = (
             "of each row with each other" if len(letters) > 1 else "over its nodes or edges" * (not letters <= {*out})
         )
-    rows = row_dim(args[0]) if args else None
-    is_along = rows is not None and rows > args[0].ndim - 2 if name in NEIGHBOURS else rows == int(args[-1] is True)
-    if is_along and name in SEQUENCES | NEIGHBOURS:
-        what = "along its nodes or edges"
     if what:
         _refuse_part(f"{name} {what}")
 
@@ -140,17 +134,11 @@ def check_is_no_number(name: str, out: Any) -> None:
         _refuse_part(f"{name} of its nodes or edges")
 
 
-def check_row_numbers(name: str, args: tuple[Any, ...]) -> None:
-    """Raise UsageError for the numbers of rows, by arange, as ids of nodes."""
-    flat = [item for arg in args for item in (arg if isinstance(arg, tuple) else (arg,))]
-    is_arithmetic = name.strip("_").removeprefix("r") in ARITHMETIC
-    if is_arithmetic and name != "to" and any(isinstance(arg, RowCount) for arg in args):
+def check_row_count(name: str, args: tuple[Any, ...]) -> None:
+    """Raise UsageError for arithmetic with the number of rows."""
+    is_arithmetic = name != "to" and name.strip("_").removeprefix("r") in ARITHMETIC
+    if is_arithmetic and any(isinstance(arg, RowCount) for arg in args):
         _refuse(None)
-    is_other = name == "__getitem__" and row_dim(args[0]) is None or is_arithmetic
-    if is_other and any(isinstance(item, torch.Tensor) and "is_row_number" in vars(item) for item in flat):
-        raise UsageError(
-            f"a wrapped module calls {name} on the numbers of its rows, which are no ids: a rank numbers its own"
-        )
 
 
 def _refuse_part(what: str) -> None:

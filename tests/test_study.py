@@ -9,7 +9,7 @@ from scripts import RUNS, script
 import spgnn
 from spgnn.errors import InputError, PartitionError, UsageError
 from spgnn.partition import PARTITIONERS, part_graph, part_stream
-from spgnn.partition.entropies import label_entropies
+from spgnn.partition.metrics import label_entropies
 from spgnn.partition.registry import Method
 
 script("analysis/volumes")

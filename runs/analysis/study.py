@@ -15,7 +15,7 @@ from spgnn.cost.pairs import grid_of, summed_rows
 from spgnn.errors import InputError, SpgnnError, UsageError, nearest
 from spgnn.graph import Graph
 from spgnn.partition import PARTITIONERS, Partition, part_graph, part_stream, partition_of
-from spgnn.partition.entropies import label_entropies
+from spgnn.partition.metrics import label_entropies
 from spgnn.partition.stream.registry import STREAMING
 
 ENTRY_BYTES = 4  # float32

@@ -22,8 +22,7 @@ from ..layers.foreign.wrap import Wrapped
 from ..spmm.chains.dropout import NOTHING
 from .compared import FLOOR
 from .verification import Finding
-from .watched import RankPass, Task
-from .worlds import rows_of
+from .watched import RankPass, Task, rows_of
 
 WRAP = "wrap does not compute what the module itself does on the whole graph"
 

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 
 from .compared import Compared, compare
-from .watched import ONE, Call, Key, RankPass, Shift, Task, World, nodes_of, run_world
-from .worlds import apart, both_ways, halves
+from .watched import ONE, Call, Key, RankPass, Shift, Task, World, apart, both_ways, halves, nodes_of, run_world
 
 RANDOM = (
     "random numbers that are no function of the original node ids, such as those of torch's dropout: use A.drop, or the "

@@ -20,8 +20,7 @@ from .compared import NONE, Compared, compare, first_backward, first_forward
 from .outside import outside
 from .reasons import OWN_BUFFER, Fault, why_backward, why_forward, why_loss
 from .verification import CHECKS, Checked, Finding, Verification
-from .watched import ONE, Loss, RankPass, Shift, Task, World, maker, run_world
-from .worlds import both_ways, one_way, random_world
+from .watched import ONE, Loss, RankPass, Shift, Task, World, both_ways, maker, one_way, random_world, run_world
 
 STEPS = (1e-6, 1e-8)  # of differences of the loss
 SLOPE_TOLERANCE = 1e-5  # of a gradient against differences of the loss

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from spgnn.errors import GraphError, PartitionError
 from spgnn.graph import graph_from_coo
-from spgnn.partition.entropies import label_entropies
-from spgnn.partition.metrics import metrics, rows_PP
+from spgnn.partition.metrics import label_entropies, metrics, rows_PP
 
 
 def counted(A, owner_N, k):

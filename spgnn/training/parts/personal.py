@@ -20,7 +20,7 @@ from ...distgraph import DistGraph, Parts
 from ...errors import UsageError, agree
 from ...graph import labelled
 from ...machine import give_back_memory
-from ...partition.entropies import label_entropies
+from ...partition.metrics import label_entropies
 from ..consistency import check_trainable, check_width
 from ..metrics import SPLITS, predicted, scores, scores_of_splits
 from ..optimizer import ProximalOptimizer

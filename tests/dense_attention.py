@@ -9,7 +9,7 @@ from spgnn.spmm.chains.dropout import nth_key
 from spgnn.spmm.chains.end import NO_END
 from spgnn.spmm.exchange.column_rows import ColumnRows, tensor_of
 from spgnn.spmm.exchange.ghosts import ColumnBlock
-from spgnn.spmm.kernels.attention_sums import EdgeDrop
+from spgnn.spmm.kernels.attention_kernels import EdgeDrop
 from spgnn.spmm.kernels.csr import LocalCSR
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from spgnn.spmm.kernels.attention_sums import EdgeDrop
+from spgnn.spmm.kernels.attention_kernels import EdgeDrop
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # what a type checker finds under these names
     from .kernels.csr import LocalCSR as LocalCSR
     from .operator.dist_spmm import DistSpMM as DistSpMM
     from .operator.facts import SpMM as SpMM
-    from .operator.feature_rows import FeatureRows as FeatureRows
+    from .operator.features import FeatureRows as FeatureRows
     from .operator.features import DenseRows as DenseRows, SparseRows as SparseRows
     from .operator.subgraph import SubgraphOperators as SubgraphOperators, SubgraphSpMM as SubgraphSpMM
     from .operator.view import LayerView as LayerView
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # what a type checker finds under these names
 _HOME = {
     "BufferPool": "kernels.buffers", "LocalCSR": "kernels.csr", "IndexMap": "exchange.index_map",
     "ExchangePlan": "exchange.exchange_plan", "DistSpMM": "operator.dist_spmm", "SpMM": "operator.facts", "LayerView": "operator.view",
-    "FeatureRows": "operator.feature_rows", "SubgraphOperators": "operator.subgraph", "SubgraphSpMM": "operator.subgraph",
+    "FeatureRows": "operator.features", "SubgraphOperators": "operator.subgraph", "SubgraphSpMM": "operator.subgraph",
     "SparseRows": "operator.features", "DenseRows": "operator.features", "Wire": "exchange.wire",
     "dropout": "chains.dropout", "on_this_thread": "chains.autograd",
 }  # fmt: skip

@@ -10,7 +10,7 @@ import torch
 
 from spgnn.spmm.chains.end import ENDS
 from spgnn.spmm.kernels import _kernels
-from spgnn.spmm.kernels.attention_sums import AttentionSums, EdgeDrop
+from spgnn.spmm.kernels.attention_kernels import AttentionSums, EdgeDrop
 from spgnn.spmm.kernels.backend import HOST, NULL
 from spgnn.spmm.kernels.buffers import BufferPool
 from spgnn.spmm.kernels.cpu import HostKernels

@@ -7,7 +7,7 @@ import torch
 from test_attention_kernels import random, steps, sums_type
 
 from spgnn.errors import ShapeError
-from spgnn.spmm.kernels.attention_sums import AttentionSums, EdgeDrop
+from spgnn.spmm.kernels.attention_kernels import AttentionSums, EdgeDrop
 from spgnn.spmm.kernels.cpu import HostKernels
 from spgnn.spmm.kernels.csr import LocalCSR
 

@@ -7,8 +7,7 @@ import torch
 
 from spgnn.errors import InputError, ShapeError
 from spgnn.spmm.kernels.buffers import BufferPool
-from spgnn.spmm.operator.feature_rows import FeatureRows
-from spgnn.spmm.operator.features import SparseRows
+from spgnn.spmm.operator.features import FeatureRows, SparseRows
 
 IDS = np.array([5, 0, 199, 5, 17, 3])
 

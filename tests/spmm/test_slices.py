@@ -5,16 +5,16 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from spgnn.spmm.kernels import slices
+from spgnn.spmm.kernels import tiles
 from spgnn.spmm.kernels.csr import LocalCSR
-from spgnn.spmm.kernels.slices import slice_width
+from spgnn.spmm.kernels.tiles import slice_width
 
 
 @pytest.fixture
 def small(monkeypatch):
     """Slices for small matrices, too."""
-    monkeypatch.setattr(slices, "SMALLEST_X", 1)
-    monkeypatch.setattr(slices, "LEAST_LENGTH", 1)
+    monkeypatch.setattr(tiles, "SMALLEST_X", 1)
+    monkeypatch.setattr(tiles, "LEAST_LENGTH", 1)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_slices_give_the_bits_of_one_pass(small, monkeypatch, X_type, out_type, 
     start = torch.randn(300, 256).to(out_type)
     results = []
     for least in (1, 1 << 40):  # slices, then rows
-        monkeypatch.setattr(slices, "SMALLEST_X", least)
+        monkeypatch.setattr(tiles, "SMALLEST_X", least)
         results.append(block.apply(X, start.clone(), accumulate=True, bias_F=bias, relu=True, add_nF=add))
     assert torch.equal(*results)
     expected = torch.relu(torch.from_numpy(A.toarray()) @ X.double() + start + bias + add)

@@ -7,58 +7,73 @@ Shapes: n rows out, m own rows in, F in, C out.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from ...errors import ShapeError, UsageError, check_integer
 from ..exchange.cached_ghosts import reads_fixed_input, times_fixed_input
 from ..operator.facts import AtLayer, cached_product, check_is_held
-from ..operator.features import DenseRows, check_factors
+from ..operator.features import AnyRows, DenseRows, check_factors
 from .autograd import GEMM_FIRST, GHOSTS_CACHED, OWN, SPMM_FIRST, Chain, Making, Matmul, OwnSum, has_own_rows
 
 
-def apply_chain(
-    A: AtLayer, H, W_FC, bias_C=None, relu: bool = False, add_nC=None, power: int = 1, V_FC=None
+def chain(
+    A: AtLayer,
+    H: Any,
+    W_FC: torch.Tensor,
+    bias_C: torch.Tensor | None = None,
+    relu: bool = False,
+    add: torch.Tensor | None = None,
+    power: int = 1,
+    V_FC: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Return relu(A^power H W + H V + add + bias) as A.way says; V None: without H V."""
-    check_chain(A, H, W_FC, bias_C, add_nC, power, V_FC)
+    """Return relu(A^power H W + H V + add + b), (n, C), the cheaper product first; add (n, C) has a gradient, too."""
+    check_chain(A, H, W_FC, bias_C, add, power, V_FC)
     way = A.way(H, W_FC.shape[1], power=power)
-    if V_FC is not None and not _is_beside(A, H, add_nC, power, way):
-        Z_nC = dense(A, A.select(H), V_FC, add_nC=add_nC)
-        return apply_chain(A, H, W_FC, bias_C, relu, Z_nC, power)
+    if V_FC is not None and not _is_beside(A, H, add, power, way):
+        Z_nC = dense(A, A.select(H), V_FC, add=add)
+        return chain(A, H, W_FC, bias_C, relu, Z_nC, power)
 
     def run(how: Making, bias_C: torch.Tensor | None, add_nC: torch.Tensor | None) -> torch.Tensor:
         of_H = None if how.S is not None and V_FC is None else H
         return Chain.apply(A, how, of_H, W_FC, V_FC, bias_C, add_nC)
 
     if way.is_cached:
-        return run(Making(SPMM_FIRST, cached_product(A, H, power), relu), bias_C, add_nC)
+        return run(Making(SPMM_FIRST, cached_product(A, H, power), relu), bias_C, add)
     check_is_held(H)
     if way.order == "spmm_first":
         if way.reads_ghosts:
             H, power = times_fixed_input(A, H), power - 1
         for _ in range(power - 1):
             H = A @ H
-        return run(Making(SPMM_FIRST, None if power else DenseRows(H, A), relu), bias_C, add_nC)
+        return run(Making(SPMM_FIRST, None if power else DenseRows(H, A), relu), bias_C, add)
     order, S = (GHOSTS_CACHED, None) if way.reads_ghosts else (GEMM_FIRST, H if way.is_sparse else None)
     if power == 1:
-        return run(Making(order, S, relu), bias_C, add_nC)
+        return run(Making(order, S, relu), bias_C, add)
     Z_nC = run(Making(order, S), None, None)
     for _ in range(power - 1):
         Z_nC = Matmul.apply(A, Z_nC)
-    return ended(Z_nC, bias_C, relu, add_nC)
+    return ended(Z_nC, bias_C, relu, add)
 
 
-def dense(A: AtLayer, H, W_FC, bias_C=None, relu: bool = False, add_nC=None) -> torch.Tensor:
-    """Return relu(H W + add + bias)."""
+def dense(
+    A: AtLayer,
+    H: Any,
+    W_FC: torch.Tensor,
+    bias_C: torch.Tensor | None = None,
+    relu: bool = False,
+    add: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Return relu(H W + add + b) of the rows of H, which need not be all; add has the shape of H W."""
     check_factors(H, W_FC)
     check_bias("dense", W_FC, bias_C)
     check_is_held(H)
     shape = (H.shape[0], W_FC.shape[1])
-    if add_nC is not None and add_nC.shape != shape:
-        raise ShapeError(f"add of dense has shape {tuple(add_nC.shape)}; expected {shape}")
+    if add is not None and add.shape != shape:
+        raise ShapeError(f"add of dense has shape {tuple(add.shape)}; expected {shape}")
     S, H = (H, None) if H.is_sparse else (None, H)
-    return Chain.apply(A, Making(OWN, S, relu), H, W_FC, None, bias_C, add_nC)
+    return Chain.apply(A, Making(OWN, S, relu), H, W_FC, None, bias_C, add)
 
 
 def _is_beside(A: AtLayer, H, add_nC, power: int, way) -> bool:
@@ -95,8 +110,15 @@ def check_bias(of: str, W_FC: torch.Tensor, bias_C: torch.Tensor | None) -> None
         )
 
 
-def own_chain(A: AtLayer, H, W_FC, own, bias_C=None, relu: bool = False) -> torch.Tensor:
-    """Return relu((own I + A) H W + bias); own is a number or a parameter. Rows are multiplied with W once."""
+def own_chain(
+    A: AtLayer,
+    H: AnyRows,
+    W_FC: torch.Tensor,
+    own: float | torch.Tensor,
+    bias_C: torch.Tensor | None = None,
+    relu: bool = False,
+) -> torch.Tensor:
+    """Return relu((own I + A) H W + b), (n, C); own is a number or a parameter. Rows are multiplied with W once."""
     check_chain(A, H, W_FC, bias_C, None, 1)
     way = A.way(H, W_FC.shape[1])
     if H.is_sparse or way.reads_ghosts or way.order == "spmm_first":
@@ -104,7 +126,9 @@ def own_chain(A: AtLayer, H, W_FC, own, bias_C=None, relu: bool = False) -> torc
     return OwnSum.apply(A, dense(A, H, W_FC), own, bias_C, relu)
 
 
-def powers(A: AtLayer, H, W: Sequence[torch.Tensor], exponents: Sequence[int], combine: str) -> torch.Tensor:
+def powers(
+    A: AtLayer, H: AnyRows, W: Sequence[torch.Tensor], exponents: Sequence[int], combine: str = "cat"
+) -> torch.Tensor:
     """Return A^j H W_j for each exponent j, ascending: side by side, or their sum (combine = sum)."""
     check_powers(H, W, exponents, combine)
     if all(A.is_cached(H, j) for j in exponents if j):
@@ -157,7 +181,7 @@ def _horner(A: AtLayer, H, W: dict[int, torch.Tensor]) -> torch.Tensor:
     for j in reversed(range(J)):
         Z_nC = Z_nC if is_known and j == J - 1 else A @ Z_nC
         if j in W:
-            Z_nC = dense(A, A.select(H) if j == 0 else H, W[j], add_nC=Z_nC)
+            Z_nC = dense(A, A.select(H) if j == 0 else H, W[j], add=Z_nC)
     return Z_nC
 
 

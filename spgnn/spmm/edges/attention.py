@@ -20,7 +20,7 @@ from ..chains.end import ENDS
 from ..chains.end import end as ended
 from ..exchange.column_rows import ColumnRows, gradient_of, over_table, share_gradient, stored
 from ..exchange.ghosts import ColumnBlock
-from ..kernels.attention_sums import AttentionSums, EdgeDrop
+from ..kernels.attention_kernels import AttentionSums, EdgeDrop
 from ..kernels.backend import kernels_on
 from ..kernels.buffers import sum_dtype
 from ..operator.facts import AtLayer

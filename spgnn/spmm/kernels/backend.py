@@ -3,40 +3,33 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
 
 from .buffers import sum_dtype
 from .cpu import HostKernels
-from .edge_kernels import NullEdges
 from .torch_dense import TorchDense
 
 if TYPE_CHECKING:
     from .cuda import CudaKernels
 
 
-class NullKernels(NullEdges, TorchDense):
-    """The kernels of the meta device, whose tensors have shapes and no memory: nothing is written."""
+class NullKernels(TorchDense):
+    """The kernels of the meta device, whose tensors have shapes and no memory: nothing is written.
 
-    def prepare(self, A) -> None:
-        """Nothing has to be copied."""
+    Those that return something return its shape here.
+    """
 
-    def spmm(self, A, X_mF, out_nF, accumulate=False, bias_F=None, relu=False, add_nF=None) -> None:
-        """out = A X; see HostKernels for this and the others."""
-
-    def take_rows(self, X_nF, rows_m, out_mF, threads: int = 0) -> None:
-        """out[i] = X[rows[i]]."""
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if not hasattr(HostKernels, name):
+            raise AttributeError(name)
+        return lambda *args, **options: None
 
     def mask_sum(self, G_nC, H_nC, out_nC, threads: int = 0, act: int = 1) -> torch.Tensor:
         """Return column sums, (C,)."""
         return G_nC.new_empty(G_nC.shape[1], dtype=sum_dtype(G_nC.dtype))
-
-    def finish(self, Z_nC, out_nC, bias_C=None, act: int = 0, threads: int = 0) -> None:
-        """out = act(Z (+ bias))."""
-
-    def drop(self, X_nF, out_nF, node_n, key, rate: float, threads: int = 0) -> None:
-        """out = X mask / (1 - rate)."""
 
     def drop_csr(self, A, node_n, key, rate: float):
         """Return the pattern of A."""
@@ -46,11 +39,13 @@ class NullKernels(NullEdges, TorchDense):
         """Return the loss, a scalar."""
         return torch.empty((), dtype=torch.float64, device=Z_nC.device)
 
-    def encode(self, name: str, X_nF, out_nB, threads: int = 0) -> None:
-        """out = code(X)."""
+    def attend_record(self, G_nKD, *args, **options) -> torch.Tensor:
+        """Return the sum of the rows, (K D)."""
+        return G_nKD.new_empty(G_nKD.shape[1])
 
-    def decode(self, name: str, bytes_nB, out_nF, threads: int = 0) -> None:
-        """out = decode(bytes)."""
+    def attend_adjoint(self, A, X_cKD, *args, **options) -> torch.Tensor:
+        """Return the gradients of two rows."""
+        return X_cKD.new_empty(2, X_cKD.shape[1])
 
 
 HOST, NULL = HostKernels(), NullKernels()

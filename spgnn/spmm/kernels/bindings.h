@@ -65,15 +65,35 @@ inline void check_rows(const Pattern& A, int64_t columns, int isa, int64_t begin
             "a column index is out of range");
 }
 
-// body(begin, end, number) over chunks of rows that cost their nonzeros times the width. Each chunk is checked just
-// before the pass that reads it, which then finds it in the cache.
+// body(isa, begin, end, number) over chunks, by the loops of a named instruction set, without Python's lock.
 template <class Body>
-void over_rows(const Pattern& A, int64_t columns, int64_t width, int threads, int isa, const Body& body) {
-    const int64_t chunks = A.nnz * width < (1 << 15) ? 1 : 64 * threads;
-    over_chunks(balanced(A.indptr, A.n, chunks), threads, [&](int64_t begin, int64_t end, int64_t number) {
+void in_chunks(const std::vector<int64_t>& bounds, int threads, const std::string& isa_name, const Body& body) {
+    const int isa = chosen_isa(isa_name);
+    nb::gil_scoped_release unlocked;
+    over_chunks(bounds, chosen_threads(threads),
+                [&](int64_t begin, int64_t end, int64_t number) { body(isa, begin, end, number); });
+}
+
+// The same over chunks of rows that cost their nonzeros times the width. Each chunk is checked just before the pass
+// that reads it, which then finds it in the cache.
+template <class Body>
+void over_rows(const Pattern& A, int64_t columns, int64_t width, int threads, const std::string& isa_name,
+               const Body& body) {
+    const int64_t chunks = A.nnz * width < (1 << 15) ? 1 : 64 * chosen_threads(threads);
+    in_chunks(balanced(A.indptr, A.n, chunks), threads, isa_name, [&](int isa, int64_t begin, int64_t end, int64_t) {
         check_rows(A, columns, isa, begin, end);
-        body(begin, end, number);
+        body(isa, begin, end);
     });
+}
+
+// The sums over chunks, one row of `width` for each, in order.
+inline Array<double> total_of(const std::vector<std::vector<double>>& parts, int64_t width) {
+    Array<double> sums(width);
+    double* total = sums.mutable_data();
+    std::fill_n(total, width, 0.0);
+    for (const auto& part : parts)
+        for (size_t f = 0; f < part.size(); ++f) total[f] += part[f];
+    return sums;
 }
 
 void define_products(nb::module_& m);

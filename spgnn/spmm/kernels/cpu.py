@@ -12,9 +12,8 @@ from . import _kernels  # after torch: both then share one OpenMP library
 from .attention_kernels import HostAttention
 from .buffers import array_of, arrays, sum_dtype
 from .edge_kernels import HostEdges
-from .slices import multiply_slices, slice_width
 from .tile_rule import is_wide
-from .tiles import Passes, cut
+from .tiles import Passes, cut, multiply_slices, slice_width
 from .torch_dense import TorchDense
 
 BUILD_ALL = "SPGNN_ISA_BUILD=all pip install . compiles all"

@@ -18,23 +18,14 @@ Array<double> mask_sum(const Array<S>& G, const Given& H, const Given& out, int 
     const int64_t n = G.shape(0), C = G.shape(1);
     require(H.is_none() == out.is_none(), "mask_sum: H and out, or neither");
     const auto h = matrix_of<S>(H, n, C, "mask_sum: one shape"), o = matrix_of<S>(out, n, C, "mask_sum: one shape");
-    Array<double> sums(C);
-    const int isa = chosen_isa(isa_name);
-    threads = chosen_threads(threads);
-    const S *g = G.data(), *hh = h.data();
-    S* oo = o.mutable_data();
-    double* total = sums.mutable_data();
-    nb::gil_scoped_release unlocked;
+    S* masked = o.mutable_data();
     const auto bounds = even(n, rows_a_chunk(C));  // the chunks, and so the sums, do not depend on threads
     std::vector<std::vector<double>> parts(bounds.size());
-    over_chunks(bounds, threads, [&](int64_t begin, int64_t end, int64_t c) {
+    in_chunks(bounds, threads, isa_name, [&](int isa, int64_t begin, int64_t end, int64_t c) {
         parts[c].assign(C, 0.0);
-        ON(isa, mask_rows<S>(g, hh, oo, parts[c].data(), act, begin, end, C));
+        ON(isa, mask_rows<S>(G.data(), h.data(), masked, parts[c].data(), act, begin, end, C));
     });
-    std::fill(total, total + C, 0.0);
-    for (const auto& part : parts)
-        for (size_t c = 0; c < part.size(); ++c) total[c] += part[c];
-    return sums;
+    return total_of(parts, C);
 }
 
 template <class S, class D>
@@ -44,14 +35,9 @@ void finish(const Array<S>& Z, Array<D>& out, const Given& bias, int act, int th
             "finish: one shape");
     const int64_t n = Z.shape(0), C = Z.shape(1);
     const auto b = vector_of<T>(bias, C, "finish: one bias per column");
-    const S* z = Z.data();
     D* o = out.mutable_data();
-    const T* bb = b.data();
-    const int isa = chosen_isa(isa_name);
-    threads = chosen_threads(threads);
-    nb::gil_scoped_release unlocked;
-    over_chunks(even(n, rows_a_chunk(C)), threads, [&](int64_t begin, int64_t end, int64_t) {
-        ON(isa, finish_rows<S, D, T>(z, o, bb, act, begin, end, C));
+    in_chunks(even(n, rows_a_chunk(C)), threads, isa_name, [&](int isa, int64_t begin, int64_t end, int64_t) {
+        ON(isa, finish_rows<S, D, T>(Z.data(), o, b.data(), act, begin, end, C));
     });
 }
 
@@ -64,14 +50,9 @@ void drop(const Array<S>& X, Array<S>& out, const Array<int64_t>& node, uint64_t
     const uint32_t threshold = drop_threshold(rate);
     const int64_t n = X.shape(0), F = X.shape(1);
     typedef typename Compute<S>::type T;
-    const S* x = X.data();
     S* o = out.mutable_data();
-    const int64_t* id = node.data();
-    const int isa = chosen_isa(isa_name);
-    threads = chosen_threads(threads);
-    nb::gil_scoped_release unlocked;
-    over_chunks(even(n, rows_a_chunk(F)), threads, [&](int64_t begin, int64_t end, int64_t) {
-        ON(isa, drop_rows<S, T>(x, o, id, key, threshold, T(1 / (1 - rate)), begin, end, F));
+    in_chunks(even(n, rows_a_chunk(F)), threads, isa_name, [&](int isa, int64_t begin, int64_t end, int64_t) {
+        ON(isa, drop_rows<S, T>(X.data(), o, node.data(), key, threshold, T(1 / (1 - rate)), begin, end, F));
     });
 }
 
@@ -84,15 +65,10 @@ void drop_sparse(const Array<int64_t>& indptr, const Array<I>& indices, const Ar
     const uint32_t threshold = drop_threshold(rate);
     const int64_t n = node.size(), nnz = X.size();
     const int64_t *starts = indptr.data(), *id = node.data();
-    const I* columns = indices.data();
-    const T* x = X.data();
     T* o = out.mutable_data();
-    const int isa = chosen_isa(isa_name);
-    threads = chosen_threads(threads);
-    nb::gil_scoped_release unlocked;
-    over_chunks(even(n, 1024), threads, [&](int64_t begin, int64_t end, int64_t) {
+    in_chunks(even(n, 1024), threads, isa_name, [&](int isa, int64_t begin, int64_t end, int64_t) {
         require(ON(isa, rise(starts, begin, end, nnz)), "dropout: indptr must rise from 0 to the number of nonzeros");
-        ON(isa, drop_csr<T, I>(starts, columns, x, o, id, key, threshold, T(1 / (1 - rate)), begin, end));
+        ON(isa, drop_csr<T, I>(starts, indices.data(), X.data(), o, id, key, threshold, T(1 / (1 - rate)), begin, end));
     });
 }
 
@@ -103,17 +79,13 @@ double softmax_xent(const Array<T>& Z, const Array<int64_t>& y, double scale, Ar
                 y.shape(0) == Z.shape(0),
             "softmax_xent: shapes do not fit");
     const int64_t n = Z.shape(0), C = Z.shape(1);
-    const T* z = Z.data();
     const int64_t* label = y.data();
     for (int64_t i = 0; i < n; ++i) require(label[i] < C, "softmax_xent: a label is not below the number of columns");
     T* g = G.mutable_data();
-    const int isa = chosen_isa(isa_name);
-    threads = chosen_threads(threads);
-    nb::gil_scoped_release unlocked;
     const auto bounds = even(n, rows_a_chunk(C));
     std::vector<double> parts(bounds.size(), 0.0);
-    over_chunks(bounds, threads, [&](int64_t begin, int64_t end, int64_t c) {
-        parts[c] = ON(isa, xent_rows<T>(z, label, T(scale), g, begin, end, C));
+    in_chunks(bounds, threads, isa_name, [&](int isa, int64_t begin, int64_t end, int64_t c) {
+        parts[c] = ON(isa, xent_rows<T>(Z.data(), label, T(scale), g, begin, end, C));
     });
     double loss = 0;
     for (double part : parts) loss += part;
@@ -167,13 +139,10 @@ void encode(const std::string& name, const Array<S>& X, Array<uint8_t>& out, int
     const Format format = format_of(name);
     check(X, out);
     const int64_t n = X.shape(0), F = X.shape(1);
-    const S* x = X.data();
     uint8_t* o = out.mutable_data();
-    const int isa = chosen_isa(isa_name);
-    threads = chosen_threads(threads);
-    nb::gil_scoped_release unlocked;
-    over_chunks(even(n, rows_a_chunk(F)), threads,
-                [&](int64_t begin, int64_t end, int64_t) { ON(isa, encode_rows(format, x, o, begin, end, F)); });
+    in_chunks(even(n, rows_a_chunk(F)), threads, isa_name, [&](int isa, int64_t begin, int64_t end, int64_t) {
+        ON(isa, encode_rows(format, X.data(), o, begin, end, F));
+    });
 }
 
 template <class S>
@@ -182,13 +151,10 @@ void decode(const std::string& name, const Array<uint8_t>& bytes, Array<S>& out,
     const Format format = format_of(name);
     check(out, bytes);
     const int64_t n = out.shape(0), F = out.shape(1);
-    const uint8_t* b = bytes.data();
     S* o = out.mutable_data();
-    const int isa = chosen_isa(isa_name);
-    threads = chosen_threads(threads);
-    nb::gil_scoped_release unlocked;
-    over_chunks(even(n, rows_a_chunk(F)), threads,
-                [&](int64_t begin, int64_t end, int64_t) { ON(isa, decode_rows(format, b, o, begin, end, F)); });
+    in_chunks(even(n, rows_a_chunk(F)), threads, isa_name, [&](int isa, int64_t begin, int64_t end, int64_t) {
+        ON(isa, decode_rows(format, bytes.data(), o, begin, end, F));
+    });
 }
 
 template <class S>
@@ -203,6 +169,7 @@ void define_wire_of(nb::module_& m) {
 
 // Numbers below 2^31 - 1 in the same order as these: these themselves, or where each comes when they are sorted.
 std::vector<int32_t> ranks_of(const int64_t* order, int64_t size) {
+    nb::gil_scoped_release unlocked;
     std::vector<int32_t> ranks(static_cast<size_t>(size));
     if (std::all_of(order, order + size, [](int64_t x) { return x < std::numeric_limits<int32_t>::max(); })) {
         std::copy_n(order, size, ranks.data());
@@ -250,16 +217,12 @@ void maximum(const Array<int64_t>& indptr, const AnyArray& indices, const Array<
         require(X.ndim() == 2 && has_shape(out, A.n, width) && has_shape(places, A.n, width),
                 "maximum: X (c, F), out and arg (n, F)");
         require(places.itemsize() == 4 || !(accumulate || offset), "maximum: places of 16 bits are of one block");
-        const SX* x = X.data();
         SX* y = out.mutable_data();
         auto* at = places.mutable_data();
-        const int isa = chosen_isa(isa_name);
-        const int used = chosen_threads(threads);
-        nb::gil_scoped_release unlocked;
         const std::vector<int32_t> ranks = ranks_of(orders.data(), orders.size());
         const int32_t* rank = ranks.empty() ? nullptr : ranks.data();
         const uint32_t last = uint32_t(ranks.size()) - 1;
-        over_rows(A, c, width, used, isa, [&](int64_t begin, int64_t end, int64_t) {
+        over_rows(A, c, width, threads, isa_name, [&](int isa, int64_t begin, int64_t end) {
             if (rank && accumulate) {
                 uint32_t signs = 0;
 #pragma omp simd reduction(| : signs)
@@ -267,7 +230,7 @@ void maximum(const Array<int64_t>& indptr, const AnyArray& indices, const Array<
                     signs |= (last - uint32_t(at[i])) & ~uint32_t(at[i]);
                 require(int32_t(signs) >= 0, "maximum: a place is out of range");
             }
-            ON(isa, maximum_rows(A, x, rank, y, at, width, offset, accumulate, positive, begin, end));
+            ON(isa, maximum_rows(A, X.data(), rank, y, at, width, offset, accumulate, positive, begin, end));
         });
     });
 }
@@ -285,14 +248,10 @@ void maximum_adjoint(const Array<int64_t>& indptr, const AnyArray& indices, cons
         require(has_shape(args, n, width) && has_shape(dX, A.n, width), "maximum_adjoint: G and arg (n, F), dX (c, F)");
         const Array<I> of_row = exactly_or_none<I>(places);
         require(of_row.size() == (sizeof(I) == 2 ? A.nnz : 0), "maximum_adjoint: one place of 16 bits per nonzero");
-        const T* g = G.data();
         const I *at = args.data(), *of = of_row.data();
         T* d = dX.mutable_data();
-        const int isa = chosen_isa(isa_name);
-        const int used = chosen_threads(threads);
-        nb::gil_scoped_release unlocked;
-        over_rows(A, n, width, used, isa, [&](int64_t begin, int64_t end, int64_t) {
-            ON(isa, maximum_adjoint_rows(A, g, at, of, d, width, offset, accumulate, begin, end));
+        over_rows(A, n, width, threads, isa_name, [&](int isa, int64_t begin, int64_t end) {
+            ON(isa, maximum_adjoint_rows(A, G.data(), at, of, d, width, offset, accumulate, begin, end));
         });
     });
 }

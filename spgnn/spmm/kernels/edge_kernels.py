@@ -92,22 +92,3 @@ class HostEdges:
 def _places(arg_nF: torch.Tensor) -> np.ndarray:
     """Return the array over places; those of 16 bits have no sign."""
     return arg_nF.numpy().view(np.uint16) if arg_nF.dtype == torch.int16 else arg_nF.numpy()
-
-
-class NullEdges:
-    """The kernels of attention and over edges on the meta device: nothing is written."""
-
-    def _nothing(self, *args, **options) -> None:
-        """Shapes are the arguments'."""
-
-    def attend_record(self, G_nKD, *args, **options) -> torch.Tensor:
-        """Return the shape of column sums."""
-        return G_nKD.new_empty(G_nKD.shape[1])
-
-    def attend_adjoint(self, A, X_cKD, *args, **options) -> torch.Tensor:
-        """Return the shape of the gradients of two rows."""
-        return X_cKD.new_empty(2, X_cKD.shape[1])
-
-    attend = fixed_dots = attend2 = attend2_rows = attend2_columns = _nothing
-    sddmm = edge_add = softmax_sums = row_softmax = row_dots = row_softmax_adjoint = spmm_heads = _nothing
-    maximum = maximum_adjoint = _nothing

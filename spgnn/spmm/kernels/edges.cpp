@@ -13,16 +13,6 @@ void end_with(P& p, const Given& bias, int act) {
     p.bias = vector_of<typename P::T>(bias, p.width, "attend: bias (K D)").data();
 }
 
-// The sums over chunks, one row of `width` for each, in order.
-Array<double> total_of(const std::vector<std::vector<double>>& parts, int64_t width) {
-    Array<double> sums(width);
-    double* total = sums.mutable_data();
-    std::fill_n(total, width, 0.0);
-    for (const auto& part : parts)
-        for (size_t f = 0; f < part.size(); ++f) total[f] += part[f];
-    return sums;
-}
-
 // Attention of GAT v1: softmax-weighted sums over the nonzeros of each row, and their adjoint, without edge arrays.
 
 template <class SX>
@@ -59,11 +49,8 @@ void attend(const Array<int64_t>& indptr, const AnyArray& indices, const Array<S
     require(plus.is_none() == plus_sum.is_none(), "attend: plus and plus_sum, or neither");
     p.plus = matrix_of<T>(plus, n, width, "attend: plus (n, K D)").mutable_data();
     p.plus_sum = matrix_of<T>(plus_sum, n, K, "attend: plus_sum (n, K)").mutable_data();
-    const int isa = chosen_isa(isa_name);
-    threads = chosen_threads(threads);
-    nb::gil_scoped_release unlocked;
-    over_rows(A, c, width, threads, isa,
-              [&](int64_t begin, int64_t end, int64_t) { ON(isa, attend_rows(p, begin, end)); });
+    over_rows(A, c, width, threads, isa_name,
+              [&](int isa, int64_t begin, int64_t end) { ON(isa, attend_rows(p, begin, end)); });
 }
 
 template <class SX>
@@ -79,11 +66,8 @@ void fixed_dots(const Array<SX>& X, const Array<typename Compute<SX>::type>& fix
                           fixed.data(),
                           matrix_of<T>(left, c, K, "fixed_dots: left (c, K)").mutable_data(),
                           right.mutable_data()};
-    const int isa = chosen_isa(isa_name);
-    threads = chosen_threads(threads);
-    nb::gil_scoped_release unlocked;
-    over_chunks(even(c, rows_a_chunk(width)), threads,
-                [&](int64_t begin, int64_t end, int64_t) { ON(isa, fixed_rows(p, begin, end)); });
+    in_chunks(even(c, rows_a_chunk(width)), threads, isa_name,
+              [&](int isa, int64_t begin, int64_t end, int64_t) { ON(isa, fixed_rows(p, begin, end)); });
 }
 
 // The column sums of dZ, where that is given. Of scores that are no sums left, plus, plus_sum and dleft are None.
@@ -119,17 +103,12 @@ Array<double> attend_record(const Array<SG>& G, const Given& left, const Array<t
                  matrix_of<T>(dleft, n, K, message).mutable_data()};
     end_with(p, bias, act);
     p.dZ = matrix_of<SG>(dZ, n, width, "attend_record: dZ (n, K D)").mutable_data();
-    const int isa = chosen_isa(isa_name);
-    threads = chosen_threads(threads);
     const auto bounds = even(n, rows_a_chunk(width));  // the chunks, and so the sums, do not depend on threads
     std::vector<std::vector<double>> parts(bounds.size());
-    {
-        nb::gil_scoped_release unlocked;
-        over_chunks(bounds, threads, [&](int64_t begin, int64_t end, int64_t number) {
-            if (p.dZ) parts[number].assign(width, 0.0);
-            ON(isa, record_rows(p, parts[number].data(), begin, end));
-        });
-    }
+    in_chunks(bounds, threads, isa_name, [&](int isa, int64_t begin, int64_t end, int64_t number) {
+        if (p.dZ) parts[number].assign(width, 0.0);
+        ON(isa, record_rows(p, parts[number].data(), begin, end));
+    });
     return total_of(parts, width);
 }
 
@@ -160,18 +139,13 @@ Array<double> attend_adjoint(const Array<int64_t>& indptr, const AnyArray& indic
                               dX.mutable_data(),
                               T(slope),
                               edge_drop(drop, n, c)};
-    const int isa = chosen_isa(isa_name);
-    threads = chosen_threads(threads);
     const auto bounds = balanced(A.indptr, c, 256);  // of the sums, too: the chunks do not depend on threads
     std::vector<std::vector<double>> parts(bounds.size());
-    {
-        nb::gil_scoped_release unlocked;
-        over_chunks(bounds, threads, [&](int64_t begin, int64_t end, int64_t number) {
-            check_rows(A, n, isa, begin, end);
-            parts[number].assign(2 * width, 0.0);
-            ON(isa, adjoint_rows(p, parts[number].data(), begin, end));
-        });
-    }
+    in_chunks(bounds, threads, isa_name, [&](int isa, int64_t begin, int64_t end, int64_t number) {
+        check_rows(A, n, isa, begin, end);
+        parts[number].assign(2 * width, 0.0);
+        ON(isa, adjoint_rows(p, parts[number].data(), begin, end));
+    });
     return total_of(parts, 2 * width);
 }
 
@@ -212,11 +186,8 @@ void attend2(const Array<int64_t>& indptr, const AnyArray& indices, const Array<
                   left.data(),
                   a.data()};
     end_with(p.sums, bias, act);
-    const int isa = chosen_isa(isa_name);
-    threads = chosen_threads(threads);
-    nb::gil_scoped_release unlocked;
-    over_rows(A, c, width, threads, isa,
-              [&](int64_t begin, int64_t end, int64_t) { ON(isa, attend2_rows(p, begin, end)); });
+    over_rows(A, c, width, threads, isa_name,
+              [&](int isa, int64_t begin, int64_t end) { ON(isa, attend2_rows(p, begin, end)); });
 }
 
 // transposed: the pattern is that of A', out the gradient of right; else of left, and da (K D) that of a.
@@ -248,12 +219,9 @@ void attend2_adjoint(const Array<int64_t>& indptr, const AnyArray& indices, bool
                                accumulate};
     require(transposed == da.is_none(), "attend2: da (K D), transposed none");
     T* const gradient = vector_of<T>(da, width, "attend2: da (K D)").mutable_data();
-    const int isa = chosen_isa(isa_name);
-    threads = chosen_threads(threads);
-    nb::gil_scoped_release unlocked;
     const auto bounds = balanced(A.indptr, A.n, 64);  // of da too: the chunks do not depend on threads
     std::vector<std::vector<double>> parts(bounds.size());
-    over_chunks(bounds, threads, [&](int64_t begin, int64_t end, int64_t number) {
+    in_chunks(bounds, threads, isa_name, [&](int isa, int64_t begin, int64_t end, int64_t number) {
         check_rows(A, transposed ? n : c, isa, begin, end);
         auto& part = parts[number];
         if (gradient) part.assign(width, 0.0);
@@ -304,9 +272,7 @@ void edge_matrices(int op, const Array<int64_t>& indptr, const AnyArray& indices
                             vector_of<int64_t>(places, A.nnz, "places: one per nonzero").data(),
                             out.mutable_data(),
                             accumulate};
-    const int isa = chosen_isa(isa_name);
-    nb::gil_scoped_release unlocked;
-    over_rows(A, p.X ? c : ANY_COLUMN, width, chosen_threads(threads), isa, [&](int64_t begin, int64_t end, int64_t) {
+    over_rows(A, p.X ? c : ANY_COLUMN, width, threads, isa_name, [&](int isa, int64_t begin, int64_t end) {
         const int64_t first = A.indptr[begin];
         require(!p.places || ON(isa, are_below(p.places + first, A.indptr[end] - first, A.nnz)),
                 "a place is out of range");
@@ -337,9 +303,7 @@ void edge_values(int op, const Array<int64_t>& indptr, const AnyArray& indices, 
                           accumulate};
     require(op <= 1 ? p.top && p.sum && (op == 0 || p.out) : p.out && p.more && (op == 3 || p.D),
             "values: an array is missing");
-    const int isa = chosen_isa(isa_name);
-    nb::gil_scoped_release unlocked;
-    over_rows(A, ANY_COLUMN, K, chosen_threads(threads), isa, [&](int64_t begin, int64_t end, int64_t) {
+    over_rows(A, ANY_COLUMN, K, threads, isa_name, [&](int isa, int64_t begin, int64_t end) {
         if (op == 0) return ON(isa, softmax_sums_rows(p, begin, end));
         if (op == 1) return ON(isa, softmax_rows(p, begin, end));
         if (op == 2) return ON(isa, softmax_adjoint_rows(p, begin, end));

@@ -44,7 +44,6 @@ void spmm(const Array<int64_t>& indptr, const AnyArray& indices, const Given& we
     const auto w = vector_of<T>(weights, A.nnz, "spmm: one weight per nonzero");
     const auto b = vector_of<T>(bias, width, "spmm: one bias per column");
     const auto a = matrix_of<T>(add, Y.shape(0), width, "spmm: add must have the shape of Y");
-    const int isa = chosen_isa(isa_name);
     const int64_t m = X.shape(0), height = Y.shape(0);
     const Product<SX, SY> p{A.indptr,
                             A.is_wide ? nullptr : static_cast<const int32_t*>(A.indices),
@@ -59,17 +58,14 @@ void spmm(const Array<int64_t>& indptr, const AnyArray& indices, const Given& we
                             relu,
                             A.nnz,
                             rows.is_none() ? nullptr : listed.data()};
-    nb::gil_scoped_release unlocked;
-    over_rows(A, is_checked ? ANY_COLUMN : m, width, chosen_threads(threads), isa,
-              [&](int64_t begin, int64_t end, int64_t) {
-                  if (p.rows)
-                      require(ON(isa, are_below(p.rows + begin, end - begin, height)),
-                              "spmm: a row of the list is out of range");
-                  if (A.is_wide)
-                      plain_rows(p, static_cast<const int64_t*>(A.indices), begin, end, width);
-                  else
-                      ON(isa, rows(p, begin, end, width));
-              });
+    over_rows(A, is_checked ? ANY_COLUMN : m, width, threads, isa_name, [&](int isa, int64_t begin, int64_t end) {
+        if (p.rows)
+            require(ON(isa, are_below(p.rows + begin, end - begin, height)), "spmm: a row of the list is out of range");
+        if (A.is_wide)
+            plain_rows(p, static_cast<const int64_t*>(A.indices), begin, end, width);
+        else
+            ON(isa, rows(p, begin, end, width));
+    });
 }
 
 // Whether a square CSR with sorted indices is its own transpose, weights to the bit. Rows are visited in order, so
@@ -110,10 +106,7 @@ void take_rows(const AnyArray& X, const Array<int64_t>& rows, AnyArray& out, int
     const int64_t* index = rows.data();
     const char* x = static_cast<const char*>(X.bytes());
     char* y = static_cast<char*>(out.mutable_bytes());
-    const int isa = best_isa();
-    threads = chosen_threads(threads);
-    nb::gil_scoped_release unlocked;
-    over_chunks(even(n, rows_a_chunk(bytes / 4)), threads, [&](int64_t begin, int64_t end, int64_t) {
+    in_chunks(even(n, rows_a_chunk(bytes / 4)), threads, "", [&](int isa, int64_t begin, int64_t end, int64_t) {
         require(ON(isa, are_below(index + begin, end - begin, m)), "take_rows: an index is out of range");
         for (int64_t i = begin; i < end; ++i) {
             if (i + 8 < end) __builtin_prefetch(x + index[i + 8] * bytes);
@@ -172,8 +165,6 @@ void multiply_tiles(const Array<int64_t>& blocks, const Array<uint8_t>& counts, 
                 ends[2] == counts.shape(0) && ends[3] == indices.shape(0),
             "spmm_tiles: blocks must end with the rows, counts and indices");
     const auto w = vector_of<T>(weights, ends[3], "spmm_tiles: one weight per nonzero");
-    const int isa = chosen_isa(isa_name);
-    threads = chosen_threads(threads);
     const int64_t width = Y.shape(1), m = X.shape(0), height = Y.shape(0);
     const Tiled<SX, SY> p{reinterpret_cast<const RowBlock*>(blocks.data()),
                           counts.data(),
@@ -185,8 +176,7 @@ void multiply_tiles(const Array<int64_t>& blocks, const Array<uint8_t>& counts, 
                           width,
                           rows.data(),
                           accumulate};
-    nb::gil_scoped_release unlocked;
-    over_chunks(even(n, 1), threads, [&](int64_t b, int64_t, int64_t) {
+    in_chunks(even(n, 1), threads, isa_name, [&](int isa, int64_t b, int64_t, int64_t) {
         check_block(p, b, p.blocks[n], m, height, isa);
         ON(isa, rows(p, b, b + 1, width));
     });

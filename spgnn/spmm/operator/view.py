@@ -6,7 +6,6 @@ width D, E nonzeros. Column d K + h of a matrix (m, K D) is entry d of head h: h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,8 +15,9 @@ import torch
 from ...config.names import Norm
 from ...cost.schedule import Way, chain_way
 from ...errors import ShapeError, UsageError, check_integer
+from ..chains import chains
 from ..chains.autograd import Matmul
-from ..chains.chains import apply_chain, check_bias, dense, own_chain, powers
+from ..chains.chains import check_bias
 from ..chains.dropout import Key, check_rate, dropout, nth_key
 from ..chains.end import NO_END, end
 from ..edges import edge_words
@@ -130,46 +130,7 @@ class LayerView(Facts):
         """Return whether A^power H is cached: it is made now where H is X and may be cached. Collective at first."""
         return cached_product(self, H, power) is not None
 
-    def chain(
-        self,
-        H: AnyRows,
-        W_FC: torch.Tensor,
-        bias_C: torch.Tensor | None = None,
-        relu: bool = False,
-        add: torch.Tensor | None = None,
-        power: int = 1,
-        V_FC: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Return relu(A^power H W + H V + add + b), (n, C), the cheaper product first; add (n, C) has a gradient, too."""
-        return apply_chain(self, H, W_FC, bias_C, relu, add, power, V_FC)
-
-    def dense(
-        self,
-        H: AnyRows,
-        W_FC: torch.Tensor,
-        bias_C: torch.Tensor | None = None,
-        relu: bool = False,
-        add: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Return relu(H W + add + b) of the rows of H, which need not be all; add has the shape of H W."""
-        return dense(self, H, W_FC, bias_C, relu, add)
-
-    def own_chain(
-        self,
-        H: AnyRows,
-        W_FC: torch.Tensor,
-        own: float | torch.Tensor,
-        bias_C: torch.Tensor | None = None,
-        relu: bool = False,
-    ) -> torch.Tensor:
-        """Return relu((own I + A) H W + b), (n, C), the cheaper product first; own is a number or a parameter."""
-        return own_chain(self, H, W_FC, own, bias_C, relu)
-
-    def powers(
-        self, H: AnyRows, W: Sequence[torch.Tensor], exponents: Sequence[int], combine: str = "cat"
-    ) -> torch.Tensor:
-        """Return A^j H W_j for each exponent j, ascending: side by side, or their sum (combine = sum)."""
-        return powers(self, H, W, exponents, combine)
+    chain, dense, own_chain, powers = chains.chain, chains.dense, chains.own_chain, chains.powers
 
     def way(self, H: AnyRows, f_out: int, f_in: int | None = None, power: int = 1) -> Way:
         """Return how a chain A^power H W is made, and why: the one place where that is decided. Collective at first.

@@ -31,7 +31,7 @@ from ...samplers import (
     presample,
 )
 from ...spmm.kernels.buffers import Pool, sum_dtype
-from ...spmm.operator.feature_rows import FeatureRows
+from ...spmm.operator.features import FeatureRows
 
 
 class NodeRows:

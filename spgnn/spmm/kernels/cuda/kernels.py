@@ -12,9 +12,8 @@ import torch
 
 from ....errors import ShapeError
 from ..buffers import sum_dtype
-from .arguments import NAMES, SCALARS, key_and_place, pointer, threshold
-from .launcher import Launcher
-from .on_edges import CudaEdges, copied
+from .launcher import NAMES, SCALARS, Launcher, key_and_place, threshold
+from .on_edges import CudaEdges, copied, launch
 from .work_items import JOIN, WARP, RowPlan, chunk_rows, common_pack, launches, row_block, row_plan, tiling
 
 INDICES = {torch.int32: "int", torch.int64: "long long"}
@@ -57,23 +56,14 @@ class CudaKernels(CudaEdges):
         ends = accumulate and bias_F is None and add_nF is None and not relu  # then an empty row stays as it is
         bias = None if bias_F is None else bias_F.detach().to(sums)
         x_name, y_name, index = NAMES[X.dtype], NAMES[out_nF.dtype], INDICES[indices.dtype]
-        tail = (pointer(bias), pointer(add_nF), np.int32(F), np.int32(ACCUMULATE * accumulate + RELU * relu))
+        tail = (bias, add_nF, np.int32(F), np.int32(ACCUMULATE * accumulate + RELU * relu))
         for first, count, E, blocks in launches(plan, tile, plan.n_filled if ends else len(plan.items_M)) if F else ():
             name = f"spmm_items<{x_name}, {y_name}, {index}, {tile.V}, {tile.G}, {E}, {tile.NV}, {'false' if weights is None else 'true'}>"
-            head = (
-                pointer(items_M[first:]),
-                np.int64(count),
-                pointer(indices),
-                pointer(weights),
-                pointer(X),
-                pointer(out_nF),
-                pointer(partial),
-            )
-            self.launcher.launch("spmm", name, (blocks, tile.tiles), (256, 1), head + tail)
+            head = (items_M[first:], np.int64(count), indices, weights, X, out_nF, partial)
+            launch(self, "spmm", name, (blocks, tile.tiles), head + tail)
         if len(plan.joins_J) and F:
             name = f"spmm_join<{y_name}, {NAMES[sums]}>"
-            head = (pointer(joins_J), pointer(partial), pointer(out_nF))
-            self.launcher.launch("spmm", name, (len(plan.joins_J), -(-F // WARP)), (256, 1), head + tail)
+            launch(self, "spmm", name, (len(plan.joins_J), -(-F // WARP)), (joins_J, partial, out_nF, *tail))
 
     def take_rows(self, X_nF, rows_m: np.ndarray, out_mF, threads: int = 0) -> None:
         """out[i] = X[rows[i]]."""
@@ -86,7 +76,7 @@ class CudaKernels(CudaEdges):
             (s, n) for s, n in WORDS if not (row_bytes % s or X_nF.data_ptr() % s or out_mF.data_ptr() % s)
         )
         m, words = len(rows_m), row_bytes // size
-        args = (pointer(X_nF), pointer(self.upload(rows_m)), pointer(out_mF), np.int64(m), np.int64(words))
+        args = (X_nF, self.upload(rows_m), out_mF, np.int64(m), np.int64(words))
         self._over_rows("spmm", f"take_rows<{name}>", m, words, args)
 
     def mask_sum(self, G_nC, H_nC, out_nC, threads: int = 0, act: int = 1) -> torch.Tensor:
@@ -99,17 +89,8 @@ class CudaKernels(CudaEdges):
         step = chunk_rows(n, rows)
         chunks, tiles = -(-n // step), -(-C // lanes)
         partial = torch.empty(chunks, C, dtype=torch.float64, device=self.device)
-        args = (
-            pointer(G_nC),
-            pointer(H_nC),
-            pointer(out_nC),
-            pointer(partial),
-            np.int64(n),
-            np.int32(C),
-            np.int32(step),
-            np.int32(act),
-        )
-        self.launcher.launch("dense", f"mask_sum<{NAMES[G_nC.dtype]}>", (chunks, tiles), (lanes, rows), args)
+        args = (G_nC, H_nC, out_nC, partial, np.int64(n), np.int32(C), np.int32(step), np.int32(act))
+        launch(self, "dense", f"mask_sum<{NAMES[G_nC.dtype]}>", (chunks, tiles), args, (lanes, rows))
         self._add_chunks(partial, sums)
         return sums
 
@@ -117,23 +98,15 @@ class CudaKernels(CudaEdges):
         """out = act(Z (+ bias)), see HostKernels, rounded to the type of out."""
         n, C = Z_nC.shape
         bias = None if bias_C is None else bias_C.detach()
-        args = (pointer(Z_nC), pointer(out_nC), pointer(bias), np.int32(act), np.int64(n), np.int32(C))
+        args = (Z_nC, out_nC, bias, np.int32(act), np.int64(n), np.int32(C))
         self._over_rows("dense", f"finish<{NAMES[Z_nC.dtype]}, {NAMES[out_nC.dtype]}>", n, C, args)
 
     def drop(self, X_nF, out_nF, node_n: np.ndarray, key: int | torch.Tensor, rate: float, threads: int = 0) -> None:
         """out = X mask / (1 - rate), the mask of (key, node, feature) that the CPU has; key may lie on the device."""
         n, F = X_nF.shape
         scale = SCALARS[X_nF.dtype](1 / (1 - rate))
-        args = (
-            pointer(X_nF),
-            pointer(out_nF),
-            pointer(self.upload(node_n)),
-            *key_and_place(key),
-            threshold(rate),
-            scale,
-            np.int64(n),
-            np.int32(F),
-        )
+        mask = (self.upload(node_n), *key_and_place(key), threshold(rate), scale)
+        args = (X_nF, out_nF, *mask, np.int64(n), np.int32(F))
         self._over_rows("dense", f"drop<{NAMES[X_nF.dtype]}>", n, F, args)
 
     def drop_csr(self, A, node_n: np.ndarray, key: int | torch.Tensor, rate: float):
@@ -142,14 +115,8 @@ class CudaKernels(CudaEdges):
         indices, weights = self.upload(A.indices), None if A.weights is None else self.upload(A.weights)
         dropped = torch.empty(A.nnz, dtype=dtype, device=self.device)
         n, scale = A.shape[0], SCALARS[dtype](1 / (1 - rate))
-        args = (
-            pointer(self.upload(A.indptr)),
-            pointer(indices),
-            pointer(weights),
-            pointer(dropped),
-            pointer(self.upload(node_n)),
-        )
-        args += (*key_and_place(key), threshold(rate), scale, np.int64(n))
+        mask = (self.upload(node_n), *key_and_place(key), threshold(rate), scale)
+        args = (self.upload(A.indptr), indices, weights, dropped, *mask, np.int64(n))
         self._over_rows("dense", f"drop_csr<{NAMES[dtype]}, {INDICES[indices.dtype]}>", n, WARP, args)
         return A.with_weights(dropped, self.upload)
 
@@ -161,41 +128,33 @@ class CudaKernels(CudaEdges):
             return total[0]
         blocks = -(-n // 8)
         losses = torch.empty(blocks, 1, dtype=torch.float64, device=self.device)
-        args = (
-            pointer(Z_nC),
-            pointer(y_n),
-            SCALARS[Z_nC.dtype](scale),
-            pointer(G_nC),
-            pointer(losses),
-            np.int64(n),
-            np.int32(C),
-        )
-        self.launcher.launch("dense", f"softmax_xent<{NAMES[Z_nC.dtype]}>", (blocks, 1), (WARP, 8), args)
+        args = (Z_nC, y_n, SCALARS[Z_nC.dtype](scale), G_nC, losses, np.int64(n), np.int32(C))
+        launch(self, "dense", f"softmax_xent<{NAMES[Z_nC.dtype]}>", (blocks, 1), args, (WARP, 8))
         self._add_chunks(losses, total)
         return total[0]
 
     def encode(self, name: str, X_nF, out_nB, threads: int = 0) -> None:
         """Write rows as they travel; see Wire.encode."""
         n, F = X_nF.shape
-        args = (pointer(X_nF), pointer(out_nB), np.int32(FORMATS[name]), np.int64(n), np.int32(F))
+        args = (X_nF, out_nB, np.int32(FORMATS[name]), np.int64(n), np.int32(F))
         self._over_rows("wire", f"encode<{NAMES[X_nF.dtype]}>", n, WARP, args)
 
     def decode(self, name: str, bytes_nB, out_nF, threads: int = 0) -> None:
         """Read rows that came in; see Wire.decode."""
         n, F = out_nF.shape
-        args = (pointer(bytes_nB), pointer(out_nF), np.int32(FORMATS[name]), np.int64(n), np.int32(F))
+        args = (bytes_nB, out_nF, np.int32(FORMATS[name]), np.int64(n), np.int32(F))
         self._over_rows("wire", f"decode<{NAMES[out_nF.dtype]}>", n, WARP, args)
 
     def _over_rows(self, source: str, name: str, n: int, C: int, args: tuple) -> None:
         if n and C:
             lanes, rows = row_block(C)
-            self.launcher.launch(source, name, (-(-n // rows), 1), (lanes, rows), args)
+            launch(self, source, name, (-(-n // rows), 1), args, (lanes, rows))
 
     def _add_chunks(self, partial, sums) -> None:
         chunks, C = partial.shape
         lanes, rows = row_block(C)
-        args = (pointer(partial), pointer(sums), np.int64(chunks), np.int32(C))
-        self.launcher.launch("dense", f"add_chunks<{NAMES[sums.dtype]}>", (1, -(-C // lanes)), (lanes, rows), args)
+        args = (partial, sums, np.int64(chunks), np.int32(C))
+        launch(self, "dense", f"add_chunks<{NAMES[sums.dtype]}>", (1, -(-C // lanes)), args, (lanes, rows))
 
     def _plan(self, A) -> tuple[RowPlan, torch.Tensor, torch.Tensor]:
         key = id(A.indptr)

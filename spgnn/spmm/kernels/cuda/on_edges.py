@@ -12,10 +12,9 @@ import numpy as np
 import torch
 
 from ....errors import ShapeError
-from ..attention_sums import AttentionSums, EdgeDrop
+from ..attention_kernels import AttentionSums, EdgeDrop
 from ..torch_dense import TorchDense
-from .arguments import NAMES, SCALARS, key_and_place, pointer, threshold
-from .launcher import Launcher
+from .launcher import NAMES, SCALARS, Launcher, key_and_place, pointer, threshold
 from .work_items import THREADS, WARP, chunk_rows, row_block
 
 LONG_ROW = 1024  # nonzeros above which a block goes through a row
@@ -142,7 +141,7 @@ class CudaEdges(TorchDense):
         name = f"softmax_sums<{NAMES[top_nK.dtype]}, {is_even(K)}>"
         args = (self.upload(A.indptr), e_EK.contiguous(), top_nK, sum_nK, np.int64(n), np.int32(K))
         if n:
-            _launch(self, "edges", name, (-(-n // WARPS), 1), (*args, np.int32(accumulate)))
+            launch(self, "edges", name, (-(-n // WARPS), 1), (*args, np.int32(accumulate)))
 
     def row_softmax(self, A, e_EK, top_nK, scale_nK, out_EK) -> None:
         """out_ij = exp(e_ij - top_i) scale_i."""
@@ -249,7 +248,7 @@ def _outer_sums(kernels, X, d_cK, total) -> None:
     partial = torch.empty(-(-c // step), F, dtype=torch.float64, device=kernels.device)
     args = (X, d_cK, partial, np.int64(c), np.int32(F), np.int32(d_cK.shape[1]), np.int32(step))
     grid = (len(partial), -(-F // width))
-    _launch(kernels, "attention", f"outer_sums<{NAMES[X.dtype]}>", grid, args, (width, rows))
+    launch(kernels, "attention", f"outer_sums<{NAMES[X.dtype]}>", grid, args, (width, rows))
     kernels._add_chunks(partial, total)
 
 
@@ -266,7 +265,7 @@ def _each_row(kernels, kernel: str, dtype, n: int, K: int, F: int, args: tuple) 
     NV, even = lanes(K, F)
     if n:
         name = f"{kernel}<{NAMES[dtype]}, {NV}, {even}>"
-        _launch(kernels, "attention", name, (-(-n // WARPS), 1), args)
+        launch(kernels, "attention", name, (-(-n // WARPS), 1), args)
 
 
 def _teams(kernels, source: str, kernel: str, A, words, args: tuple, tiles: int = 1, has_columns: bool = True) -> None:
@@ -279,10 +278,10 @@ def _teams(kernels, source: str, kernel: str, A, words, args: tuple, tiles: int 
         if len(rows) and tiles:
             name = f"{kernel}<{', '.join(map(str, (*words, is_block)))}>"
             head = (rows, np.int64(len(rows)), *matrix)
-            _launch(kernels, source, name, (-(-len(rows) // per_block), tiles), head + args)
+            launch(kernels, source, name, (-(-len(rows) // per_block), tiles), head + args)
 
 
-def _launch(kernels, source: str, name: str, grid: tuple[int, int], args: tuple, block=(THREADS, 1)) -> None:
+def launch(kernels, source: str, name: str, grid: tuple[int, int], args: tuple, block=(THREADS, 1)) -> None:
     """Start a kernel; tensors among args live until then, so that nothing else takes their memory before."""
     values = tuple(pointer(value) if value is None or torch.is_tensor(value) else value for value in args)
     kernels.launcher.launch(source, name, grid, block, values)

@@ -54,7 +54,7 @@ struct Team {
     __device__ i64 step(i32 chunk) const { return BLOCK ? i64(WARPS) * chunk : chunk; }
 };
 
-// Where weights of edges are zero, the hash of attention_sums.EdgeDrop; to null: nowhere.
+// Where weights of edges are zero, the hash of attention_kernels.EdgeDrop; to null: nowhere.
 template <class T>
 struct Mask {
     u64 key;

@@ -256,12 +256,6 @@ static inline __attribute__((always_inline)) typename V::reg only(typename V::re
     return lane < V::all(T(valid)) ? x : V::all(other);
 }
 
-// Of a block array, what follows n nonzeros up to the period.
-template <int KT, class T>
-static inline void fill_rest(Heads<KT> h, int64_t n, T* block, T value) {
-    for (int64_t q = n * h.stride(); q < h.template length<T>(n); ++q) block[q] = value;
-}
-
 // CHUNK bytes at p, again and again.
 template <class V, int CHUNK>
 static inline __attribute__((always_inline)) typename V::reg spread_bytes(const void* p) {

@@ -30,7 +30,7 @@ def part_rows(block: RowBlock, sums_n3: np.ndarray, halo: Halo | None, hops: int
     node_m = np.concatenate([block.own_n, no_nodes if halo is None else halo.node_g[chosen_g]])
     m, sums_m3, is_whole_m = len(node_m), np.array(sums_n3), np.ones(len(node_m), bool)
     rows, columns, data = _entries(block.A_nN, np.arange(n))
-    if halo is not None and halo.sums_g3 is not None:
+    if halo is not None:
         sums_m3 = np.concatenate([sums_n3, halo.sums_g3[chosen_g]])
         is_whole_m[n:] = halo.hop_g[chosen_g] < hops
         if halo.A_gN is not None and hops > 1:
@@ -56,7 +56,6 @@ def own_part_rows(block: RowBlock, sums_n3: np.ndarray, halo: Halo, input_hops: 
 
     Args: input_hops  0: X is of own nodes; 1: and of the halo after them; None: no X.
     """
-    assert halo.sums_g3 is not None
     is_near_g, no_nodes = halo.hop_g == 1, np.empty(0, np.int64)
     node_m = np.concatenate([block.own_n, halo.node_g[is_near_g]])
     sums_m3 = np.concatenate([sums_n3, halo.sums_g3[is_near_g]])

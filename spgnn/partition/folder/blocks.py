@@ -99,7 +99,7 @@ class Halo:
         node_g:   (g,) int64, original ids, rising; hop_g: (g,) int8, 1 and more.
         A_gN:     (g, N) CSR, original ids: the rows of nodes before the last hop, others empty; None for one hop.
         X_gF:     (g, F) dense or CSR, or None.
-        sums_g3:  (g, 3) float64, row sum, column sum and diagonal in the whole graph; None: not read.
+        sums_g3:  (g, 3) float64, row sum, column sum and diagonal in the whole graph.
     Raises: PartitionError if the arrays do not fit each other.
     """
 
@@ -109,7 +109,7 @@ class Halo:
     X_gF: np.ndarray | sp.csr_array | None
     n_nodes: int
     rank: int
-    sums_g3: np.ndarray | None = None
+    sums_g3: np.ndarray
 
     def __post_init__(self):
         who = f"halo of part {self.rank}"
@@ -223,17 +223,18 @@ def check_rank(rank: int, k: int) -> None:
         )
 
 
-def check_values(part: Path, block: RowBlock | Halo, n_nodes: int, sums_n3: np.ndarray | None = None) -> None:
+def check_halo_values(part: Path, halo: Halo) -> None:
+    """Raise PartitionError naming file and node if a weight, feature or sum is invalid; reads all of them."""
+    _check_no_zeros(part / "halo_weights.npy", halo.A_gN, halo.node_g)
+    _check_finite(part / "halo_features.npy", halo.X_gF, halo.node_g, "a feature")
+    _check_finite(part / "halo_sums.npy", halo.sums_g3[:, :2], halo.node_g, "a sum")
+
+
+def check_values(part: Path, block: RowBlock, n_nodes: int, sums_n3: np.ndarray) -> None:
     """Raise PartitionError naming file and node if a feature, label, split or sum is invalid; reads all of them."""
-    if isinstance(block, Halo):
-        _check_no_zeros(part / "halo_weights.npy", block.A_gN, block.node_g)
-        _check_finite(part / "halo_features.npy", block.X_gF, block.node_g, "a feature")
-        sums_g2 = None if block.sums_g3 is None else block.sums_g3[:, :2]
-        _check_finite(part / "halo_sums.npy", sums_g2, block.node_g, "a sum")
-        return
     _check_no_zeros(part / "weights.npy", block.A_nN, block.own_n)
     _check_finite(part / "features.npy", block.X_nF, block.own_n, "a feature")
-    _check_finite(part / "sums.npy", None if sums_n3 is None else sums_n3[:, :2], block.own_n, "a sum")
+    _check_finite(part / "sums.npy", sums_n3[:, :2], block.own_n, "a sum")
     if block.edges is not None:
         _check_edges(part, block.edges, block.A_nN.nnz)
     y_n, split_n = block.y_n, block.split_n

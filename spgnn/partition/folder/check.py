@@ -100,7 +100,7 @@ def _check_halo(folder: PartitionFolder, halo: Halo, owner_N: np.ndarray, sums_N
             columns = np.unique(sp.csr_array(halo.A_gN[np.flatnonzero(halo.hop_g == hop)]).indices).astype(np.int64)
             is_new = (owner_N[columns] != p) & ~np.isin(columns, node_g[halo.hop_g <= hop])
             read = columns[is_new]
-    if halo.sums_g3 is None or not np.array_equal(halo.sums_g3, sums_N3[node_g], equal_nan=True):
+    if not np.array_equal(halo.sums_g3, sums_N3[node_g], equal_nan=True):
         raise _wrong(folder, p, "halo_sums", "differs from the sums of the parts that own its nodes")
     if halo.A_gN is not None:
         rows_g, is_whole = axis_sums(halo.A_gN, 1), halo.hop_g < folder.manifest["hops"]

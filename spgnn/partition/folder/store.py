@@ -6,8 +6,6 @@ ids.npy         (N,) int64, or ids_bytes.npy and ids_indptr.npy, what the user c
 part-00000/     own, indptr, indices, weights, features | features_{indptr,indices,data}, labels, split, sums;
                 edge_attr, edge_ids, edge_labels, edge_split of the nonzeros, see EdgeRows;
                 of the halo: halo, halo_hops, halo_{indptr,indices,weights}, halo_features*, halo_sums
-
-Version 1 has no sums, and a halo in the folders of part_to_folder only; version 2 has no SHA-256 of the manifest itself.
 """
 
 from __future__ import annotations
@@ -39,6 +37,7 @@ from .blocks import (
     Halo,
     HaloFinder,
     RowBlock,
+    check_halo_values,
     check_rank,
     check_values,
     matrix_sums,
@@ -277,16 +276,15 @@ class PartitionFolder:
             if not files and not self.manifest["hops"]:
                 return None
             node_g, n_nodes = files["halo"], self.manifest["n_nodes"]
-            hop_g = files.get("halo_hops", np.broadcast_to(np.int8(1), len(node_g)))
             A_gN = _csr(files, "halo_", "weights", (len(node_g), n_nodes)) if "halo_indptr" in files else None
             X_gF = self._features(files, "halo_features", len(node_g))
-            return Halo(node_g, hop_g, A_gN, X_gF, n_nodes, rank, files.get("halo_sums"))
+            return Halo(node_g, files["halo_hops"], A_gN, X_gF, n_nodes, rank, files["halo_sums"])
 
     def check_values(self, block: RowBlock | Halo) -> None:
         """Raise PartitionError naming file and node if a feature, label, split, sum or count is invalid; reads all of them."""
         part, manifest = self.path / part_name(block.rank), self.manifest
-        if isinstance(block, Halo) or manifest["version"] < 2:
-            check_values(part, block, manifest["n_nodes"])
+        if isinstance(block, Halo):
+            check_halo_values(part, block)
             return
         check_values(part, block, manifest["n_nodes"], self.sums(block.rank))
         found, listed = train_counts(block.y_n, block.split_n), manifest["train"][block.rank]

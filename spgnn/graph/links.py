@@ -140,7 +140,7 @@ def split_links(
         source_L, target_L = np.where(is_turned, target_L, source_L), np.where(is_turned, source_L, target_L)
     split_L = named_split(graph.name, graph.edge_split, "0") if is_given else np.zeros(len(source_L), np.int8)
     found = Links(source_L, target_L, relation_L, split_L, graph.n_nodes, n_sources, is_both, supervision > 0, names)
-    found, notes = _distinct(found, graph)
+    found, notes = _distinct(found, graph, is_given)
     if not is_given:
         found = replace(found, split_T=_drawn(found, shares, seed))
     elif supervision:
@@ -177,8 +177,8 @@ def _listed(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
     return ends_2L[0], ends_2L[1]
 
 
-def _distinct(links: Links, graph: Graph) -> tuple[Links, list[str]]:
-    """Return the links without self-loops, and each once in a split; and a note on what was left out.
+def _distinct(links: Links, graph: Graph, is_given: bool) -> tuple[Links, list[str]]:
+    """Return each link once in a split, of a split of our own without self-loops; and notes on what is there or was left out.
 
     A link that is in several splits stays in each: `leak_notes` counts it.
     """
@@ -190,11 +190,12 @@ def _distinct(links: Links, graph: Graph) -> tuple[Links, list[str]]:
     keep = np.zeros(len(is_loop), bool)
     keep[first] = True
     twice, loops = int(np.count_nonzero(~keep)), int(np.count_nonzero(keep & is_loop))
-    keep &= ~is_loop
     notes = []
     if loops:
         node = int(links.source_T[np.argmax(is_loop)])
-        notes.append(f"{loops:,} self-loops, such as of node {_name(graph, node)}, are no targets")
+        what = "are links of the split" if is_given else "are no targets"
+        notes.append(f"{loops:,} self-loops, such as of node {_name(graph, node)}, {what}")
+    keep &= ~is_loop | is_given
     if twice:
         notes.append(f"{twice:,} links are listed again, and count once")
     kept = {name: array[keep] for name, array in links.arrays.items()}

@@ -92,6 +92,8 @@ def check_options(config: SamplerConfig) -> None:
         flag = "--" + field.name.replace("_", "-")
         takers = [name for name in names if field.name in SAMPLERS[name].options]
         if config.sampler == NONE:
+            if (field.name, getattr(config, "on", "")) == ("batch", "links"):
+                continue
             wanted = " or ".join(takers) if takers else "NAME"
             raise UsageError(f"{flag} requires --sampler {wanted}; omit it to train on all nodes at once")
         if takers and config.sampler not in takers:

@@ -12,6 +12,30 @@ from torch import nn
 
 from ..config.registry import Registry
 from ..errors import UsageError, check_integer
+from ..spmm.kernels import _kernels
+
+
+class RowsOf(torch.autograd.Function):
+    """W[index]; dW[index] += dH, in the order of the index."""
+
+    @staticmethod
+    def forward(ctx: Any, W_RF: torch.Tensor, index_p: torch.Tensor) -> torch.Tensor:
+        """Return the rows (p, F)."""
+        ctx.index_p, ctx.shape = index_p, W_RF.shape
+        return W_RF[index_p]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor):
+        """Return dW: torch would sort the index."""
+        (G_pF,) = gradients
+        dW_RF = G_pF.new_zeros(ctx.shape)
+        _kernels.add_rows(G_pF.contiguous().numpy(), ctx.index_p.long().numpy(), dW_RF.numpy(), torch.get_num_threads())
+        return dW_RF, None
+
+
+def rows_of(W_RF: torch.Tensor, relation_p: torch.Tensor) -> torch.Tensor:
+    """Return the row of each relation, (p, F)."""
+    return RowsOf.apply(W_RF, relation_p)  # pyrefly: ignore[bad-return]
 
 
 class Decoder(nn.Module):
@@ -64,7 +88,7 @@ class DistMult(Decoder):
 
     def query(self, Z_qF, relation_q, is_reversed=False):
         """Return h w_r, or t w_r, entry by entry."""
-        return Z_qF * self.W_RF[relation_q]
+        return Z_qF * rows_of(self.W_RF, relation_q)
 
 
 class ComplEx(Decoder):
@@ -83,7 +107,7 @@ class ComplEx(Decoder):
 
     def query(self, Z_qF, relation_q, is_reversed=False):
         """Return h w_r, or conj(w_r) t, as complex numbers."""
-        (a, b), (u, v) = Z_qF.chunk(2, dim=1), self.W_RF[relation_q].chunk(2, dim=1)
+        (a, b), (u, v) = Z_qF.chunk(2, dim=1), rows_of(self.W_RF, relation_q).chunk(2, dim=1)
         if is_reversed:
             return torch.cat([a * u + b * v, b * u - a * v], dim=1)
         return torch.cat([a * u - b * v, a * v + b * u], dim=1)
@@ -110,7 +134,7 @@ class MLPScore(Decoder):
 
     def query(self, Z_qF, relation_q, is_reversed=False):
         """Return P h + b_r, or Q t + b_r."""
-        return Z_qF @ (self.Q_FF if is_reversed else self.P_FF) + self.b_RF[relation_q]
+        return Z_qF @ (self.Q_FF if is_reversed else self.P_FF) + rows_of(self.b_RF, relation_q)
 
     def score(self, H_pF, T_pF, relation_p):
         """Return <w, relu(P h + Q t + b_r)> of each pair."""

@@ -151,17 +151,22 @@ def pair_loss(
     total, F = 0.0, table_mF.shape[1]
     for block in pairs.blocks(F):
         p, k = block.negative_pk.shape
-        index = np.concatenate([block.source_p, block.target_p, block.negative_pk.ravel()])
+        other, is_source = block.negative_pk.ravel(), block.is_source_pk.ravel()
+        parts = [block.source_p, block.target_p, other]
+        if is_source.any():
+            parts[2:] = (
+                np.where(is_source, other, block.source_p.repeat(k)),
+                np.where(is_source, block.target_p.repeat(k), other),
+            )
+        index = np.concatenate(parts)
         rows = np.empty((len(index), F), table_mF.numpy().dtype)
         _kernels.take_rows(table_mF.numpy(), index, rows, threads)
         H = torch.from_numpy(rows).requires_grad_()
-        source, target, other = H.split([p, p, p * k])
+        source, target, *ends = H.split([p, p, *[p * k] * (len(parts) - 2)])
         relation = torch.from_numpy(block.relation_p)
         positive_p = decoder.score(source, target, relation)
-        is_source = torch.from_numpy(block.is_source_pk).reshape(-1, 1)
-        each = lambda M: M.repeat_interleave(k, dim=0)
-        left = torch.where(is_source, other, each(source)) if block.is_source_pk.any() else each(source)
-        right = torch.where(is_source, each(target), other) if block.is_source_pk.any() else other
+        each = lambda M: M if k == 1 else M.repeat_interleave(k, dim=0)
+        left, right = ends if len(ends) == 2 else (each(source), *ends)
         negative_pk = decoder.score(left, right, each(relation)).view(p, k)
         value = loss(positive_p, negative_pk) * scale
         value.backward()

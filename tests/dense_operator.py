@@ -73,13 +73,16 @@ class DenseOperator(DenseRowWords):
         parts = [(self.power(H_NF, j) if j else self.select(H_NF)) @ W_j for j, W_j in zip(exponents, W)]
         return torch.cat(parts, dim=1) if combine == "cat" else sum(parts)
 
+    def power_mean(self, H_NF, powers):
+        return sum((self.power(H_NF, j) for j in range(1, powers + 1)), self.select(H_NF)) / (powers + 1)
+
     def apply(self, H_NF, bias_F=None, relu=False, dtype=None, place=OUTSIDE, add_nF=None):
         Z_NF = self.A @ H_NF if bias_F is None else self.A @ H_NF + bias_F.detach()
         Z_NF = Z_NF if add_nF is None else Z_NF + add_nF
         return torch.relu(Z_NF) if relu else Z_NF
 
-    def adjoint(self, G_NF, place=OUTSIDE):
-        return self.A.T @ G_NF
+    def adjoint(self, G_NF, place=OUTSIDE, add_mF=None):
+        return self.A.T @ G_NF if add_mF is None else self.A.T @ G_NF + add_mF
 
     def stays_sparse(self, S, place=OUTSIDE):
         return False

@@ -32,10 +32,10 @@ class TorchOperator(Operator):
         Z_nF = Z_nF if bias_F is None else Z_nF + bias_F
         return torch.relu(Z_nF) if relu else Z_nF
 
-    def adjoint(self, G_nF, place=OUTSIDE):
-        """Return A' G."""
+    def adjoint(self, G_nF, place=OUTSIDE, add_mF=None):
+        """Return A' G + add."""
         self.products += 1
-        return self.A.T @ G_nF
+        return self.A.T @ G_nF if add_mF is None else self.A.T @ G_nF + add_mF
 
 
 def result(layer, A):

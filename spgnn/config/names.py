@@ -66,6 +66,7 @@ MODELS = {
     "mixhop": "several powers of A in each layer; --powers [2]",
     "sgc": "a power of A, then one matrix; --powers [as --layers]",
     "appnp": "dense layers, then steps back to their output; --powers [10]",
+    "lightgcn": "mean of powers of A, no weights; for learned rows of nodes",
     "gcnii": "graph convolutions that return to the input, --layers deep",
     "ngnn": "graph convolutions, each with a dense layer inside",
     "mlp": "dense layers alone, without the graph",

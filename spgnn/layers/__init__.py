@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # what a type checker finds under these names
         GatedGCN as GatedGCN, NNConv as NNConv, PNA as PNA, Transformer as Transformer,
     )  # fmt: skip
     from .layer import ACTIVATIONS as ACTIVATIONS, Layer as Layer
-    from .propagation import APPNP as APPNP, GCNII as GCNII, MixHop as MixHop, SGC as SGC
+    from .propagation import APPNP as APPNP, GCNII as GCNII, LightGCN as LightGCN, MixHop as MixHop, SGC as SGC
     from .registry import family as family
     from .stack import Stack as Stack
     # isort: on

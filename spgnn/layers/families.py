@@ -11,10 +11,11 @@ from functools import partial
 
 from torch import nn
 
+from ..errors import UsageError
 from .convolutions import GAT, GCN, GIN, SAGE
 from .dense import MLP, NGNN
 from .edge_layers import GINE, PNA, EdgeDecoder, EdgeEncoder, EdgeMLP, GatedGCN, Transformer
-from .propagation import APPNP, GCNII, SGC, MixHop
+from .propagation import APPNP, GCNII, SGC, LightGCN, MixHop
 from .stack import JOINED_WIDTH, Stack
 
 
@@ -96,6 +97,16 @@ def sgc(f_in: int, n_out: int, options) -> Stack:
 def appnp(f_in: int, n_out: int, options) -> Stack:
     """Return dense layers, then options.powers products (0: 10)."""
     return make_stack(f_in, n_out, options, MLP, MLP, APPNP(n_out, options.powers or 10, options.teleport))
+
+
+def lightgcn(f_in: int, n_out: int, options) -> Stack:
+    """Return one LightGCN layer with options.layers products. Raises: UsageError unless n_out is f_in."""
+    if n_out != f_in:
+        raise UsageError(
+            f"--model lightgcn has no weights, and makes {f_in} columns of {f_in}, not {n_out}: it is for --task links, "
+            "with --features embedding; for classes take --model sgc or appnp"
+        )
+    return _stack(options, LightGCN(f_in, options.layers))
 
 
 def gcnii(f_in: int, n_out: int, options) -> Stack:

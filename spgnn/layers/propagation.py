@@ -1,4 +1,4 @@
-"""Layers that multiply with A several times: SGC, APPNP, GCNII, MixHop.
+"""Layers that multiply with A several times: SGC, APPNP, LightGCN, GCNII, MixHop.
 
 Shapes: n own rows, F in, C out.
 """
@@ -73,6 +73,30 @@ class APPNP(BuiltIn):
         for draw in range(1, self.powers + 1):
             Z_nF = torch.add(start_nF, A @ A.drop(Z_nF, self.dropout, draw), alpha=1 - self.teleport)  # eq. (5)
         return Z_nF
+
+
+class LightGCN(BuiltIn):
+    """Z = (H + A H + ... + A^J H) / (J + 1): the mean of the powers of A, without weights.
+
+    Args: f  width of H and Z; powers: J.
+    A is D^-1/2 A D^-1/2, without self-loops. J exchanges of f columns each way; if H is X, which does not change, A^j X
+    are cached and nothing is sent. H is usually learned rows of the nodes.
+    Source: He et al. 2020, eq. (7), (8), alpha_k = 1 / (J + 1), by Horner's scheme: Z_j = H + A Z_(j-1).
+
+    >>> LightGCN(16, powers=3)(A, H).shape
+    torch.Size([60, 16])
+    """
+
+    operator, hops = "sym", derived(lambda self: self.powers)
+
+    def __init__(self, f: int, powers: int = 3):
+        super().__init__(f, f)
+        check_integer("powers", powers, 1)
+        self.powers = powers
+
+    def forward(self, A: LayerView, H_mF: AnyRows) -> torch.Tensor:
+        """Return Z, (n, f). Collective."""
+        return A.power_mean(dense_rows(self, H_mF), self.powers)
 
 
 class GCNII(BuiltIn):

@@ -48,7 +48,7 @@ def _built_in(name: str, *options: str, reads_edges: bool = False) -> Family:
 # Layers that a ModelSpec may list: file -> classes.
 FILES = {
     "convolutions": ("GCN", "SAGE", "GIN", "GAT"),
-    "propagation": ("SGC", "APPNP", "GCNII", "MixHop"),
+    "propagation": ("SGC", "APPNP", "LightGCN", "GCNII", "MixHop"),
     "dense": ("MLP", "NGNN"),
     "edge_layers": ("EdgeEncoder", "EdgeMLP", "EdgeDecoder", "GINE", "NNConv", "Transformer", "PNA", "GatedGCN"),
 }
@@ -65,6 +65,7 @@ FAMILIES |= {
     "mixhop": _built_in("mixhop", *DEEP, "powers"),
     "sgc": _built_in("sgc", "layers", "powers", "bias", "dropout", "input_dropout"),
     "appnp": _built_in("appnp", *DENSE, "powers", "teleport"),
+    "lightgcn": _built_in("lightgcn", "layers", "dropout", "input_dropout"),
     "gcnii": _built_in("gcnii", *DENSE, "teleport"),
     "ngnn": _built_in("ngnn", *DEEP),
     "mlp": _built_in("mlp", *DENSE, "norm", "residual"),

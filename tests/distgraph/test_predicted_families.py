@@ -13,7 +13,7 @@ from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.errors import UsageError
-from spgnn.layers import APPNP, GAT, GCN, GCNII, GIN, MLP, NGNN, SAGE, SGC, Layer, MixHop, Stack
+from spgnn.layers import APPNP, GAT, GCN, GCNII, GIN, MLP, NGNN, SAGE, SGC, Layer, LightGCN, MixHop, Stack
 from spgnn.training import explain
 from spgnn.training.trainer import Trainer
 
@@ -70,7 +70,12 @@ PRUNED = {
     "gat": of(lambda f, c: GAT(f, c, 1, act="elu"), lambda f, c: GAT(f, c, 2, attention="v2")),
     "maximum": of(lambda f, c: SAGE(f, c, "max", act="relu"), lambda f, c: SAGE(f, c, "max")),
     "one hop of families of several": lambda: Stack(
-        MLP(6, 5, act="relu"), GCNII(5, 1), APPNP(5, 1), MixHop(5, 5, (0, 1), "sum", residual=True), SGC(5, 3, 1)
+        MLP(6, 5, act="relu"),
+        GCNII(5, 1),
+        APPNP(5, 1),
+        LightGCN(5, 1),
+        MixHop(5, 5, (0, 1), "sum", residual=True),
+        SGC(5, 3, 1),
     ),
     "dropout on X": of(lambda f, c: SAGE(f, c, act="relu"), GCN, dropout=0.5),
 }
@@ -80,6 +85,7 @@ WHOLE = {
     "mixhop": (of(MixHop, MixHop), "layer 1, MixHop, reads rows that are 2 hops away"),
     "sgc": (lambda: Stack(SGC(6, 3)), "layer 1, SGC, reads rows that are 2 hops away"),
     "appnp": (lambda: Stack(MLP(6, 3), APPNP(3, 4)), "layer 2, APPNP, reads rows that are 4 hops away"),
+    "lightgcn": (lambda: Stack(MLP(6, 3), LightGCN(3)), "layer 2, LightGCN, reads rows that are 3 hops away"),
     "gcnii": (lambda: Stack(MLP(6, 5), GCNII(5, 3), MLP(5, 3)), "layer 2, GCNII, reads rows that are 3 hops away"),
     "jump": (
         lambda: Stack(GCN(6, 5), SAGE(5, 4), MLP(9, 3), jump="cat"),

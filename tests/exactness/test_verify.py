@@ -61,7 +61,7 @@ def test_every_family_is_exact_under_dropout(name):
         layers=3, hidden=8, dropout=0.4, attention_dropout=0.3, norm="layer", residual=True, jump="cat", heads=2
     )
     options = {key: value for key, value in wanted.items() if key in FAMILIES[name].options}
-    made = ModelSpec.of(TrainConfig(model=name, **options), 6, 3, 3).build()
+    made = ModelSpec.of(TrainConfig(model=name, **options), 6, 6, 3).build()
     rng = np.random.default_rng(0)
     edges, more = rng.integers(0, 40, (2, 100)), {"edge_attr": rng.standard_normal((100, 3))}
     graph = spgnn.graph_from_coo(*edges, 41, X=rng.standard_normal((41, 6)), y=rng.integers(0, 3, 41), **more)

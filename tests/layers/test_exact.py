@@ -8,7 +8,7 @@ from worlds import parallel, some
 from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
-from spgnn.layers import APPNP, GAT, GCN, GCNII, GIN, MLP, NGNN, SAGE, SGC, Layer, MixHop, Stack
+from spgnn.layers import APPNP, GAT, GCN, GCNII, GIN, MLP, NGNN, SAGE, SGC, Layer, LightGCN, MixHop, Stack
 from spgnn.training.trainer import Trainer
 
 
@@ -47,6 +47,7 @@ MODELS = {
     "sgc": lambda: Stack(SGC(6, 3, 3, act="tanh")),
     "sgc behind gcn": wide(GCN, SGC),
     "appnp": lambda: Stack(MLP(6, 5, act="relu"), MLP(5, 3), APPNP(3, 4, 0.2, dropout=0.3)),
+    "lightgcn": lambda: Stack(MLP(6, 5, act="relu"), LightGCN(5, 4), MLP(5, 3)),
     "gcnii": lambda: Stack(MLP(6, 5, act="relu"), GCNII(5, 3, dropout=0.4), MLP(5, 3)),
     "mixhop": stack(lambda f, c: MixHop(f, c, act="relu"), lambda f, c: MixHop(f, c, combine="sum")),
     "mixhop, wide": wide(lambda f, c: MixHop(f, c, (1, 3)), lambda f, c: MixHop(f, c, (0, 2), act="relu", bias=False)),
@@ -113,6 +114,7 @@ def test_families_of_several_hops_send_what_their_equations_need():
     assert sorted(widths(Stack(MLP(6, 5), SGC(5, 3, 3)))) == both(2, 3, 3, 3)
     assert sorted(widths(Stack(MLP(6, 3), SGC(3, 9, 2), MLP(9, 3)))) == both(2, 3, 3)
     assert sorted(widths(Stack(MLP(6, 3), APPNP(3, 4)))) == both(2, 3, 3, 3, 3)
+    assert sorted(widths(Stack(MLP(6, 5), LightGCN(5, 3), MLP(5, 3)))) == both(2, 5, 5, 5)
     assert sorted(widths(Stack(MLP(6, 5), GCNII(5, 3), MLP(5, 3)))) == both(2, 5, 5, 5)
     # Side by side: W first multiplies columns of powers 1 and 2, then of 2 alone; H first twice the width of H.
     assert sorted(widths(Stack(MixHop(6, 9), MixHop(9, 6), MLP(6, 3)))) == both(2, 4, 2)
@@ -129,6 +131,7 @@ def test_what_is_cached_is_what_the_first_layer_multiplies_with_and_no_more():
     assert cached(Stack(GCN(6, 3))) == {"gcn"}
     assert cached(Stack(SAGE(6, 3))) == {"row"}
     assert cached(Stack(SGC(6, 3, 3))) == {"gcn^3"}
+    assert cached(Stack(LightGCN(6, 2), MLP(6, 3))) == {"sym", "sym^2"}
     assert cached(Stack(MixHop(6, 3))) == {"gcn", "gcn^2"}
     assert cached(Stack(MixHop(6, 3)), sparse=True) >= {"gcn"}
     assert cached(Stack(MLP(6, 5), GCN(5, 3))) == set()

@@ -135,7 +135,7 @@ OTHER = {
 
 def described(config):
     """What tells ranks that have different models: its text, and the shapes of its weights."""
-    model = ModelSpec.of(config, 6, 4, 3).build()
+    model = ModelSpec.of(config, 6, 6, 3).build()
     return repr(model), [(name, tuple(p.shape)) for name, p in model.named_parameters()]
 
 

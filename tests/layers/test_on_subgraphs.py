@@ -10,7 +10,7 @@ from subgraphs import DenseSubgraph, blocks, induced, subgraph_of
 
 from spgnn.dist import SelfCommunicator
 from spgnn.errors import ShapeError, UsageError
-from spgnn.layers import APPNP, GAT, GCN, GCNII, GIN, MLP, NGNN, SAGE, SGC, Layer, MixHop, Stack
+from spgnn.layers import APPNP, GAT, GCN, GCNII, GIN, MLP, NGNN, SAGE, SGC, Layer, LightGCN, MixHop, Stack
 from spgnn.layers.hops import block_hops
 from spgnn.layers.stack import set_epoch
 from spgnn.spmm.kernels.buffers import BufferPool
@@ -64,6 +64,7 @@ ONE_HOP = {  # two layers multiply
     "mlp": lambda: Stack(MLP(6, 5, (4,), dropout=0.5, act="relu"), GCN(5, 8), MLP(8, 5), GCN(5, 4), MLP(4, 3)),
     "one power": lambda: Stack(MixHop(6, 5, (0, 1), act="relu"), MixHop(5, 4, (0, 1), "sum"), MLP(4, 3)),
     "one step": lambda: Stack(SGC(6, 5, 1), MLP(5, 5), APPNP(5, 1, 0.2), MLP(5, 3)),
+    "one mean": lambda: Stack(GCN(6, 5), LightGCN(5, 1), MLP(5, 3)),
     "gcnii": lambda: Stack(GCN(6, 5), GCNII(5, 1, dropout=0.4), MLP(5, 3)),
     "composed": stack(Composed, lambda f, c: Composed(f, c, "dot")),
     "custom": stack(Custom, lambda f, c: GCN(f, c)),
@@ -72,6 +73,7 @@ ONE_HOP = {  # two layers multiply
 }  # fmt: skip
 SEVERAL_HOPS = {
     "sgc": lambda: Stack(GCN(6, 5), SGC(5, 3, 3)),
+    "lightgcn": lambda: Stack(MLP(6, 5, act="relu"), LightGCN(5, 3), MLP(5, 3)),
     "appnp": lambda: Stack(MLP(6, 5, act="relu"), MLP(5, 3), APPNP(3, 4, 0.2, dropout=0.3)),
     "gcnii deep": lambda: Stack(MLP(6, 5, act="relu"), GCNII(5, 3, dropout=0.4), MLP(5, 3)),
     "mixhop": stack(lambda f, c: MixHop(f, c, act="relu"), lambda f, c: MixHop(f, c, combine="sum")),
@@ -220,7 +222,7 @@ def test_a_model_that_is_no_stack_multiplies_with_the_operator_of_all_layers():
 
 def test_a_pruned_step_of_one_product_selects_the_rows_that_are_teleported():
     graph = random_graph(use="directed", train_every=9)
-    for last in (lambda: APPNP(3, 1, 0.2), lambda: GCNII(3, 1)):
+    for last in (lambda: APPNP(3, 1, 0.2), lambda: LightGCN(3, 1), lambda: GCNII(3, 1)):
         gradients_are_the_dense_ones(SelfCommunicator(), graph, lambda: Stack(GCN(6, 3), last()), "gcn", prune="always")
 
 

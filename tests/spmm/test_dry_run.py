@@ -16,7 +16,7 @@ from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.graph import Graph
-from spgnn.layers import GCN, Stack
+from spgnn.layers import GCN, MLP, LightGCN, Stack
 from spgnn.spmm.dry.dry import DryRunError, dry_run
 from spgnn.spmm.dry.dry_operator import Setting, setting_of
 from spgnn.spmm.dry.recording import Recording, torch_bytes
@@ -51,6 +51,7 @@ MODELS = {
     "two products in a layer": lambda: Stack(GCN(6, 4, act="relu"), TwoProducts(4, 3)),
     "two products with X": lambda: Stack(TwoProducts(6, 5), GCN(5, 3)),
     "two hops": lambda: Stack(TwoHops(6, 4), GCN(4, 3)),
+    "a mean of powers": lambda: Stack(GCN(6, 5), LightGCN(5, 3), GCN(5, 3)),
     "a residual of its own": lambda: Stack(GCN(6, 5), Residual(5), GCN(5, 3)),
     "frozen first layer": lambda: frozen(0),
     "frozen middle layer": lambda: frozen(1),
@@ -69,14 +70,15 @@ def products_made():
             made.append((place.layer, place.pass_name, H.shape[1]))
         return apply(self, H, bias, relu, dtype, place, add_nF, ghosts_gF)
 
-    def returned(self, G, place=None):
+    def returned(self, G, place=None, add_mF=None):
         made.append((place.layer, place.pass_name, G.shape[1]))
-        return adjoint(self, G, place)
+        return adjoint(self, G, place, add_mF)
 
     with patch.object(DistSpMM, "apply", applied), patch.object(DistSpMM, "adjoint", returned):
         yield made
 
 
+POOLED = ("chains", "a mean of powers")
 TAKE_TENSORS = ("two products with X", "two hops", "no Stack")
 CASES = [(name, {"keep": keep}, False) for name in MODELS for keep in (True, False)]
 CASES += [
@@ -142,9 +144,9 @@ def held_and_predicted(model, dgraph, prune="never"):
     return dgraph.A.pool.held_bytes - before, dry_run(model, setting)
 
 
-def check_bytes(comm, widths, options, distributed, prune="never", graph=None):
+def check_bytes(comm, widths, options, distributed, prune="never", graph=None, model=None):
     dgraph = distribute(graph or graph_of(widths), comm, method="random", **distributed)
-    held, run = held_and_predicted(gcns(widths, **options), dgraph, prune)
+    held, run = held_and_predicted(model or gcns(widths, **options), dgraph, prune)
     assert run.pool_bytes == held > 0
 
 
@@ -166,6 +168,17 @@ def test_so_they_are_with_pruned_rows_wires_and_sums_over_process_rows(comm, dis
         distributed = {"scheme": "columns"}
     for options in ({}, {"dropout": 0.5}):
         check_bytes(comm, (100, 64, 48, 40), options, distributed, prune)
+
+
+@pytest.mark.slow
+@parallel([1, 2, 4], mpi=[])
+@pytest.mark.parametrize(
+    "distributed", [{}, {"dtype": torch.bfloat16}, {"wire": "bfloat16"}, {"replication": 2}], ids=str
+)
+def test_so_they_are_of_a_mean_of_powers(comm, distributed):
+    distributed = {"scheme": "columns"} if comm.size != 4 and "replication" in distributed else distributed
+    for model in (Stack(GCN(100, 48), LightGCN(48), GCN(48, 40)), Stack(LightGCN(100, 2), MLP(100, 40))):
+        check_bytes(comm, (100, 40), {}, distributed, model=model)
 
 
 @parallel([1, 2], mpi=[])
@@ -194,7 +207,9 @@ def watched(dgraph, model):
         yield record
 
 
-@pytest.mark.parametrize("name", ["chains", "norm and residual", "two products in a layer", "a residual of its own"])
+@pytest.mark.parametrize(
+    "name", ["chains", "norm and residual", "two products in a layer", "a mean of powers", "a residual of its own"]
+)
 def test_torchs_own_tensors_are_those_of_real_steps(name):
     rng, width = np.random.default_rng(0), 6
     A = sp.csr_array(sp.random_array((N, N), density=0.001, format="csr", random_state=rng, dtype=np.float32))
@@ -212,7 +227,7 @@ def test_torchs_own_tensors_are_those_of_real_steps(name):
         with torch.no_grad():
             trainer.logits()
     own = [block for block in record.heap.blocks if block.row_bytes != 8]  # labels are counted elsewhere
-    assert torch_bytes(own, {"n": N}) == found.torch_bytes and (found.torch_bytes > 0) == (name != "chains")
+    assert torch_bytes(own, {"n": N}) == found.torch_bytes and (found.torch_bytes > 0) == (name not in POOLED)
 
 
 @pytest.mark.parametrize("distributed", [{}, {"keep": False}], ids=str)

@@ -146,10 +146,7 @@ class OwnSum(torch.autograd.Function):
         G_nC = _stored(A, G_nC)
         dU_mC = A.adjoint(G_nC)
         down = None if U_mC is None else (G_nC.double() * A.select(_stored(A, U_mC))).sum().to(factor.dtype)
-        if has_own_rows(A):
-            own_rows(A, dU_mC).addcmul_(G_nC, factor.to(G_nC.dtype))
-        else:
-            dU_mC.index_add_(0, torch.from_numpy(A.selected).to(A.device), G_nC * factor)
+        _add_at_own_rows(A, dU_mC, G_nC, factor)
         return None, own(dU_mC), down, dbias_C if ctx.needs_input_grad[3] else None, None
 
 
@@ -161,6 +158,38 @@ def has_own_rows(A: AtLayer) -> bool:
 def own_rows(A: AtLayer, H_mF: torch.Tensor) -> torch.Tensor:
     """Return the rows of H that are those of A H, without a copy; see has_own_rows."""
     return H_mF if A.n == A.m else H_mF[: A.n]
+
+
+class PowerMean(torch.autograd.Function):
+    """Z = S_K / (K + 1), S_k = H + A S_(k-1), S_0 = H: Horner's scheme for the sum of A^k H. dH is the same of A' and dZ."""
+
+    @staticmethod
+    def forward(ctx: Any, A: AtLayer, H_mF, powers: int):
+        ctx.A, ctx.powers, S_mF = A, powers, _stored(A, H_mF)
+        add_nF = _summed(A, A.select(S_mF))
+        for k in range(1, powers + 1):
+            S_mF = A.apply(S_mF, dtype=A.out_dtype if k == powers else None, add_nF=add_nF)
+        return S_mF.mul_(1 / (powers + 1))
+
+    @staticmethod
+    @first_order
+    def backward(ctx: Any, G_nF):
+        A, G_nF = ctx.A, _stored(ctx.A, G_nF).contiguous()
+        is_square = A.n == A.m and A.selected is None
+        T_mF, add_mF = G_nF, _summed(A, G_nF) if is_square else None
+        for _ in range(ctx.powers):
+            T_mF = A.adjoint(T_mF, add_mF=add_mF)
+        if not is_square:
+            _add_at_own_rows(A, T_mF, G_nF)
+        return None, own(T_mF.mul_(1 / (ctx.powers + 1))), None
+
+
+def _add_at_own_rows(A: AtLayer, dH_mF: torch.Tensor, G_nF: torch.Tensor, factor: torch.Tensor | float = 1.0) -> None:
+    """dH += factor G, at the rows of H that are those of A H."""
+    if has_own_rows(A):
+        own_rows(A, dH_mF).addcmul_(G_nF, torch.as_tensor(factor, dtype=G_nF.dtype))
+    else:
+        dH_mF.index_add_(0, torch.from_numpy(A.selected).to(A.device), G_nF * factor)
 
 
 class Order:

@@ -15,7 +15,7 @@ from ...errors import ShapeError, UsageError, check_integer
 from ..exchange.cached_ghosts import reads_fixed_input, times_fixed_input
 from ..operator.facts import AtLayer, cached_product, check_is_held
 from ..operator.features import AnyRows, DenseRows, check_factors
-from .autograd import GEMM_FIRST, GHOSTS_CACHED, OWN, SPMM_FIRST, Chain, Making, Matmul, OwnSum, has_own_rows
+from .autograd import GEMM_FIRST, GHOSTS_CACHED, OWN, SPMM_FIRST, Chain, Making, Matmul, OwnSum, PowerMean, has_own_rows
 
 
 def chain(
@@ -124,6 +124,21 @@ def own_chain(
     if H.is_sparse or way.reads_ghosts or way.order == "spmm_first":
         return A.chain(H, W_FC, bias_C, relu, V_FC=own * W_FC)
     return OwnSum.apply(A, dense(A, H, W_FC), own, bias_C, relu)
+
+
+def power_mean(A: AtLayer, H: AnyRows, powers: int) -> torch.Tensor:
+    """Return (H + A H + ... + A^powers H) / (powers + 1), (n, F), with two matrices (m, F) at once besides H.
+
+    Of X, which does not change, A^j X are cached.
+    """
+    check_integer("powers", powers, 1)
+    check_is_held(H)
+    if not all(A.is_cached(H, j) for j in range(1, powers + 1)):
+        return PowerMean.apply(A, H, powers)
+    Z_nF = A.power(H, 1).add_(A.select(H))
+    for j in range(2, powers + 1):
+        Z_nF.add_(A.power(H, j))
+    return Z_nF.mul_(1 / (powers + 1))
 
 
 def powers(

@@ -241,8 +241,8 @@ class DryOperator(Operator):
             Z_nF = self.combine(Z_nF, None, place)
         return rounded(self.pool, Z_nF, dtype)
 
-    def adjoint(self, G_nF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
-        """Record A' G."""
+    def adjoint(self, G_nF: torch.Tensor, place: Place = OUTSIDE, add_mF: torch.Tensor | None = None) -> torch.Tensor:
+        """Record A' G + add."""
         check_rows(G_nF, self.n, 0)
         self.record.product(place, G_nF.shape[1])
         F, dtype = G_nF.shape[1], sum_dtype(self.dtype) if self.g else self.dtype

@@ -78,9 +78,10 @@ class Batched(Operator):
         Z = self.inner.apply(_wide(H_mF, self.B), bias_F, relu, dtype, place, add_nF, ghosts_gF)
         return Z.reshape(self.n, H_mF.shape[1])
 
-    def adjoint(self, G_nF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
-        """Return (A kron I)' G, (m B, F). Collective."""
-        return self.inner.adjoint(_wide(G_nF, self.B), place).reshape(self.m, G_nF.shape[1])
+    def adjoint(self, G_nF: torch.Tensor, place: Place = OUTSIDE, add_mF: torch.Tensor | None = None) -> torch.Tensor:
+        """Return (A kron I)' G + add, (m B, F). Collective."""
+        add_mF = None if add_mF is None else _wide(add_mF, self.B)
+        return self.inner.adjoint(_wide(G_nF, self.B), place, add_mF).reshape(self.m, G_nF.shape[1])
 
     def over_columns(self, H_mF: Any, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, Any]]:
         """Yield (block, rows of H) for own columns, while ghost rows travel, then for ghost columns. Collective."""

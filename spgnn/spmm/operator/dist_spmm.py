@@ -163,8 +163,8 @@ class DistSpMM(Operator):
         with self.layout.counted(place, " sum"):
             return rounded(self.pool, self.row_sum.total(Z_nF, bias_F, relu), dtype)
 
-    def adjoint(self, G_nF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
-        """Return A' G on own rows: A_oo' G + sum over stages of push_add_s(A_s' G). Collective."""
+    def adjoint(self, G_nF: torch.Tensor, place: Place = OUTSIDE, add_mF: torch.Tensor | None = None) -> torch.Tensor:
+        """Return A' G + add on own rows: A_oo' G + add + sum over stages of push_add_s(A_s' G). Collective."""
         check_rows(G_nF, self.n, self.comm.rank)
         F = G_nF.shape[1]
 
@@ -177,7 +177,7 @@ class DistSpMM(Operator):
             waiting, flying = deque(self.stages), deque()
             _start(waiting, flying, push)
             out_mF = self.pool.empty(self.m, F, dtype=sum_dtype(self.dtype) if flying else self.dtype)
-            self._spmm(OWN, self.A_oo.transposed(), G_nF, out_mF)
+            self._spmm(OWN, self.A_oo.transposed(), G_nF, out_mF, add_nF=add_mF)  # 1.5D: the holder's is shared
             while flying:
                 stage, flight = flying.popleft()
                 received = flight.finish()

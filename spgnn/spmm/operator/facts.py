@@ -92,8 +92,8 @@ class SpMM(Protocol):
         """Return whether A S has few enough nonzeros to be cached, on all ranks the same."""
         raise NotImplementedError
 
-    def adjoint(self, G_nF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
-        """Return A' G, (m, F)."""
+    def adjoint(self, G_nF: torch.Tensor, place: Place = OUTSIDE, add_mF: torch.Tensor | None = None) -> torch.Tensor:
+        """Return A' G + add, (m, F); add is of sum_dtype(A.dtype)."""
         raise NotImplementedError
 
     def over_columns(self, H_mF: AnyRows, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, Any]]:

@@ -135,12 +135,12 @@ class SubgraphSpMM(Operator):
         with self.ops.span(OWN, spmm_flops(self.A, H_mF)):
             return self.A.apply(H_mF, Z_nF, bias_F=bias_F, relu=relu, add_nF=add_nF)
 
-    def adjoint(self, G_nF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
+    def adjoint(self, G_nF: torch.Tensor, place: Place = OUTSIDE, add_mF: torch.Tensor | None = None) -> torch.Tensor:
         """Return A' G, (m, F)."""
         self.check_rows(G_nF, self.n)
         out_mF = self.pool.empty(self.m, G_nF.shape[1], dtype=self.dtype)
         with self.ops.span(OWN, spmm_flops(self.A, G_nF)):
-            return self.A.transposed().apply(G_nF, out_mF)
+            return self.A.adjoint(G_nF, out_mF, add_mF=add_mF)
 
     def over_columns(self, H_mF: AnyRows, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, Any]]:
         """Yield (block, H)."""

@@ -51,7 +51,7 @@ class LayerView(Facts):
     """An operator in one layer of a model. H is a tensor (m, F); in the first layer it may be SparseRows.
 
     Calls that return rows, or values of edges, are differentiable; those on edges are functions of edge_words. Collective:
-    always        @, power, powers, chain, own_chain, attend, attend2, maximum, fetch, local_graph, cols, on_edges, dot,
+    always        @, power, power_mean, powers, chain, own_chain, attend, attend2, maximum, fetch, local_graph, cols, on_edges, dot,
                   update_edges, sum of S and V. Cached products and ghost rows are not exchanged again.
     in 1.5D       sum of M, mean, max, min, std, softmax, and the gradient of rows.
     at first use  with_norm, at(operator=...), is_cached, way.
@@ -131,6 +131,7 @@ class LayerView(Facts):
         return cached_product(self, H, power) is not None
 
     chain, dense, own_chain, powers = chains.chain, chains.dense, chains.own_chain, chains.powers
+    power_mean = chains.power_mean
 
     def way(self, H: AnyRows, f_out: int, f_in: int | None = None, power: int = 1) -> Way:
         """Return how a chain A^power H W is made, and why: the one place where that is decided. Collective at first.

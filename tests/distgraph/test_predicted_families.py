@@ -70,13 +70,9 @@ PRUNED = {
     "gat": of(lambda f, c: GAT(f, c, 1, act="elu"), lambda f, c: GAT(f, c, 2, attention="v2")),
     "maximum": of(lambda f, c: SAGE(f, c, "max", act="relu"), lambda f, c: SAGE(f, c, "max")),
     "one hop of families of several": lambda: Stack(
-        MLP(6, 5, act="relu"),
-        GCNII(5, 1),
-        APPNP(5, 1),
-        LightGCN(5, 1),
-        MixHop(5, 5, (0, 1), "sum", residual=True),
-        SGC(5, 3, 1),
+        MLP(6, 5, act="relu"), GCNII(5, 1), APPNP(5, 1), MixHop(5, 5, (0, 1), "sum", residual=True), SGC(5, 3, 1)
     ),
+    "one mean": lambda: Stack(GCN(6, 5), LightGCN(5, 1), GCN(5, 3)),
     "dropout on X": of(lambda f, c: SAGE(f, c, act="relu"), GCN, dropout=0.5),
 }
 OTHERS = ("attention of its own", "gat", "maximum", "dropout on X")  # compared with the dense model elsewhere

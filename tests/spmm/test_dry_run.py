@@ -172,11 +172,9 @@ def test_so_they_are_with_pruned_rows_wires_and_sums_over_process_rows(comm, dis
 
 @pytest.mark.slow
 @parallel([1, 2, 4], mpi=[])
-@pytest.mark.parametrize(
-    "distributed", [{}, {"dtype": torch.bfloat16}, {"wire": "bfloat16"}, {"replication": 2}], ids=str
-)
-def test_so_they_are_of_a_mean_of_powers(comm, distributed):
-    distributed = {"scheme": "columns"} if comm.size != 4 and "replication" in distributed else distributed
+@pytest.mark.parametrize("options", [{}, {"dtype": torch.bfloat16}, {"wire": "bfloat16"}, {"replication": 2}], ids=str)
+def test_so_they_are_of_a_mean_of_powers(comm, options):
+    distributed = {"scheme": "columns"} if comm.size != 4 and "replication" in options else options
     for model in (Stack(GCN(100, 48), LightGCN(48), GCN(48, 40)), Stack(LightGCN(100, 2), MLP(100, 40))):
         check_bytes(comm, (100, 40), {}, distributed, model=model)
 

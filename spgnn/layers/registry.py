@@ -136,7 +136,8 @@ class ModelSpec:
                 raise UsageError(f"--on edges needs layers of width --hidden, and --model {config.model} has none")
             sizes |= {"on": "edges", "f_edge": f_edge}
         if isinstance(config, OnConfig) and config.on == "links":
-            sizes |= {"on": "links", "n_classes": config.hidden, "relations": n_relations}
+            width = f_in if config.model == "lightgcn" else config.hidden  # the one that has no weights
+            sizes |= {"on": "links", "n_classes": width, "relations": n_relations}
             decoder = config.decoder if config.decoder != "auto" else "dot" if n_relations == 1 else "distmult"
             sizes |= {"decoder": decoder}
         return cls(config.model, sizes | {name: getattr(config, name) for name in family.options})
@@ -176,6 +177,8 @@ def check_options(config: ModelConfig) -> None:
     FAMILIES.find(config.model, "--model")
     for field in fields(config):
         takers = [name for name, family in FAMILIES.items() if field.name in family.options]
+        if field.name == "hidden" and getattr(config, "on", "") == "links":  # the width of the rows that are scored
+            continue
         if takers and config.model not in takers and getattr(config, field.name) != field.default:
             flag, few = "--" + field.name.replace("_", "-"), f"is an option of --model {' and '.join(takers)}"
             what = few if len(takers) < 4 else "is no option of this family"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -18,13 +18,13 @@ from ..config import is_of_run
 from ..config.names import Known
 from ..dist import Communicator
 from ..distgraph.distribute import make_dgraph, the_only_rank
-from ..errors import CheckpointError, FormatError, GraphError, UsageError, together
+from ..errors import CheckpointError, FormatError, GraphError, UsageError, check_choice, together
 from ..graph import Graph, Links
 from ..layers.decoders import decoder_of
 from ..training.link_scorer import ALL, QUERIES, LinkScorer
 from .checkpoint import write_array
 from .later_graph import matched_graph
-from .named import Columns, check_table, write_table
+from .named import Columns, EndNames, check_table, places, write_table
 from .opening import Show, Source, check_run, distribution
 from .prediction import PREDICT, KeptRun, fitted
 from .restoring import check_graph, check_names, graph_facts, made_on
@@ -74,7 +74,7 @@ def predict_links(
     if columns is None:
         columns = found.score(*together(comm, pairs_of, Path(pairs), found.links))
     together(comm, write_table, Path(out), columns, "--out", root=0)
-    return report | {"predictions": out, "rows": len(columns["source"])}
+    return report | {"predictions": out, "rows": len(columns[found.links.kinds[0]])}
 
 
 def _check_outputs(folder: Path, out: str, top: int, pairs: str) -> None:
@@ -110,117 +110,65 @@ class LinkPredictor:
         """The links of the graph."""
         return self.scorer.links
 
-    def top(self, nodes: Ids | None = None, k: int = 20, known: str = "drop") -> Columns:
+    @property
+    def names(self) -> EndNames:
+        """What the user calls the ends of links."""
+        return EndNames(self.links, self.ids)
+
+    def top(self, nodes: Ids | None = None, k: int = 20, known: Known = "drop") -> Columns:
         """Return for each node the k best targets, in descending score: columns source, target, score, rank.
 
-        With relations for each relation that the node is the head of, and a column relation.
+        Sources and targets of a bipartite graph are called as its columns, user and item. With relations there is a list
+        for each relation that the node is the head of, and a column relation.
         Args:   nodes  as the user calls them; None: all that have a link as sources.
                 known  drop: links of the graph, of any split, are left out; keep.
         Raises: UsageError for a node that the graph does not have.
         """
-        if known not in ("drop", "keep"):
-            raise UsageError(f"known = {known!r}; expected drop or keep")
-        links, scorer = self.links, self.scorer
+        check_choice("known", known, get_args(Known))
+        links, scorer, R = self.links, self.scorer, self.links.n_relations
         all_known = scorer.known(ALL, False)
         rows = np.flatnonzero(np.diff(all_known.indptr))
-        R = links.n_relations
         if nodes is not None:
-            wanted = self._nodes(nodes, "nodes")
+            wanted = self.names.places(nodes, 0, links.kinds[0])
             rows = rows[np.isin(rows // R, wanted)] if R > 1 else wanted
-            if links.n_sources and (wanted >= links.n_sources).any():
-                name = self._name(int(wanted[np.argmax(wanted >= links.n_sources)]))
-                raise UsageError(f"nodes: {name} is a target; expected sources, for which targets are found")
         candidates = scorer.candidates(self.Z_nF)
         ids_qk, scores_qk = np.empty((len(rows), k), np.int64), np.empty((len(rows), k), self.Z_nF.numpy().dtype)
         for start in range(0, len(rows), QUERIES):
             at = slice(start, start + QUERIES)
             node_q, relation_q = np.divmod(rows[at], R)
-            x_qF = scorer.query(self.Z_nF, node_q, relation_q)
             left_out = all_known[rows[at]] if known == "drop" else None
             pair = None if left_out is None else (left_out.indptr.astype(np.int64), left_out.indices.astype(np.int64))
-            ids_qk[at], scores_qk[at] = candidates.top(x_qF, k, pair, node_q)
+            ids_qk[at], scores_qk[at] = candidates.top(scorer.query(self.Z_nF, node_q, relation_q), k, pair, node_q)
         is_there = ids_qk >= 0
-        source = np.repeat(rows // R, is_there.sum(1))
-        columns = {
-            "source": self._called(source),
-            "target": self._called(ids_qk[is_there]),
-            "score": scores_qk[is_there],
-        }
-        columns["rank"] = np.broadcast_to(np.arange(1, k + 1), ids_qk.shape)[is_there]
-        return self._with_relation(columns, np.repeat(rows % R, is_there.sum(1)))
+        source, relation = np.divmod(np.repeat(rows, is_there.sum(1)), R)
+        rank = np.broadcast_to(np.arange(1, k + 1), ids_qk.shape)[is_there]
+        return self.names.columns(source, ids_qk[is_there], relation) | {"score": scores_qk[is_there], "rank": rank}
 
     def score(self, source: Ids, target: Ids, relation: Ids | None = None) -> Columns:
-        """Return the score of each pair, or triple: columns source, target, relation if there are any, score, and known.
+        """Return the score of each pair, or triple: the columns of top, without rank, and whether the link is known.
 
         Raises: UsageError for names that the graph does not have, and for lengths that differ.
         """
         links, R = self.links, self.links.n_relations
-        node_p, target_p = self._nodes(source, "source"), self._nodes(target, "target")
-        if len(node_p) != len(target_p) or (
-            links.relations is not None and (relation is None or len(relation) != len(node_p))
-        ):
-            raise UsageError(
-                f"score got {len(node_p)} sources and {len(target_p)} targets"
-                + ("" if links.relations is None else f" and {0 if relation is None else len(relation)} relations")
-                + "; expected as many of each"
-            )
+        node_p, target_p = (self.names.places(of, end, links.kinds[end]) for end, of in enumerate((source, target)))
         relation_p = np.zeros(len(node_p), np.int64)
-        if links.relations is not None and relation is not None:
-            relation_p = _places(np.array(links.relations, object), relation, "relation")
-        first, last = links.among
-        if links.n_sources and len(bad := np.flatnonzero((target_p < first) | (target_p >= last) | (node_p >= first))):
+        if links.relations is not None:
+            relation_p = places(np.array(links.relations, object), () if relation is None else relation, "relation")
+        if not len(node_p) == len(target_p) == len(relation_p):
             raise UsageError(
-                f"pair {bad[0] + 1}, {self._name(int(node_p[bad[0]]))} - {self._name(int(target_p[bad[0]]))}: expected a source, then a target"
+                f"score got {len(node_p)} sources, {len(target_p)} targets and {len(relation_p)} relations; expected as many of each"
             )
-        candidates, scores = self.scorer.candidates(self.Z_nF), []
+        candidates, scores = self.scorer.candidates(self.Z_nF), [np.empty(0, self.Z_nF.numpy().dtype)]
         for start in range(0, len(node_p), QUERIES):
             at = slice(start, start + QUERIES)
-            scores.append(candidates.scores(self.scorer.query(self.Z_nF, node_p[at], relation_p[at]), target_p[at]))
+            x_qF = self.scorer.query(self.Z_nF, node_p[at], relation_p[at])
+            scores.append(candidates.scores(x_qF, target_p[at]))
         known = self.scorer.known(ALL, False)
         is_known = (
             np.asarray(known[node_p * R + relation_p, target_p]).ravel() > 0 if len(node_p) else np.empty(0, bool)
         )
-        columns = {"source": self._called(node_p), "target": self._called(target_p)}
-        columns["score"] = np.concatenate([*scores, np.empty(0, np.float32)])
-        return self._with_relation(columns | {"known": is_known.astype(int)}, relation_p)
-
-    def _with_relation(self, columns: Columns, relation: np.ndarray) -> Columns:
-        if self.links.relations is None:
-            return columns
-        named = {"relation": np.array(self.links.relations, object)[relation]}
-        return {"source": columns.pop("source")} | named | columns
-
-    def _nodes(self, nodes: Any, what: str) -> np.ndarray:
-        if self.ids is not None:
-            return _places(self.ids, nodes, what)
-        found = np.asarray(nodes)
-        if found.dtype.kind not in "iu" or (
-            len(found) and not 0 <= found.min() <= found.max() < self.scorer.dgraph.n_nodes
-        ):
-            raise UsageError(f"{what}: expected numbers of nodes, 0 to {self.scorer.dgraph.n_nodes - 1}")
-        return found.astype(np.int64)
-
-    def _called(self, nodes: np.ndarray) -> np.ndarray:
-        return nodes if self.ids is None else self.ids[nodes]
-
-    def _name(self, node: int) -> str:
-        return str(self._called(np.array([node]))[0])
-
-
-def _places(ids: np.ndarray, values: Any, what: str) -> np.ndarray:
-    """Return where values are in ids. Raises: UsageError naming the first that is not there."""
-    from ..data.table_columns import places_of
-
-    values = np.array(values, object) if ids.dtype.kind in "OU" else np.asarray(values)
-    if ids.dtype.kind in "OU":
-        ids, values = ids.astype(object), np.array([str(value) for value in values], object)
-    elif values.dtype.kind not in "iu":
-        raise UsageError(f"{what}: {values[:1].tolist()} is no number; the graph calls its nodes by numbers")
-    found = places_of(ids, values)
-    if (found < 0).any():
-        at = int(np.argmax(found < 0))
-        raise UsageError(f"{what} {at + 1} is {values[at]!r}, which the graph does not have")
-    return found.astype(np.int64)
+        columns = self.names.columns(node_p, target_p, relation_p)
+        return columns | {"score": np.concatenate(scores), "known": is_known.astype(int)}
 
 
 def load_links(run: str | Path, comm: Communicator | None = None, graph: str | Path | None = None) -> LinkPredictor:
@@ -298,7 +246,8 @@ def pairs_of(path: Path, links: Links) -> list[np.ndarray]:
     from ..data.readers.heads import SOURCE_NAMES, TARGET_NAMES
     from ..data.table_columns import texts_of
 
-    wanted = (SOURCE_NAMES, TARGET_NAMES, ("relation", "predicate"))[: 2 if links.relations is None else 3]
+    kinds = [(kind.lower(), *more) for kind, more in zip(links.kinds, (SOURCE_NAMES, TARGET_NAMES))]
+    wanted = (*kinds, ("relation", "predicate"))[: 2 if links.relations is None else 3]
     names = tuple(name for group in wanted for name in group)
     frame, _ = read_frame(path, names, lambda columns: columns[0], lambda columns: columns)
     columns = frame.column_names

@@ -49,11 +49,63 @@ class Names:
 
     def of_links(self, links: Links, at) -> Columns:
         """Return source, target and, where links have any, relation of the links at some places."""
-        called = lambda nodes: nodes if self.ids is None else self.ids[nodes]
-        columns = {"source": called(links.source_T[at]), "target": called(links.target_T[at])}
-        if links.relations is not None:
-            columns["relation"] = np.array(links.relations, object)[links.relation_T[at]]
-        return columns
+        names = EndNames(links, self.ids)
+        return names.columns(links.source_T[at], links.target_T[at], links.relation_T[at])
+
+
+@dataclass(frozen=True, slots=True)
+class EndNames:
+    """What the user calls the ends of links: names of nodes; of a bipartite graph those of the two columns, user and item.
+
+    ids  (N,) names of nodes, where they are equal in both columns as user:7 and item:7; None: numbers.
+    """
+
+    links: Links
+    ids: np.ndarray | None
+
+    def of(self, end: int) -> tuple[int, np.ndarray]:
+        """Return the first node that may be a source (end 0) or a target (1), and the names of all that may."""
+        links = self.links
+        first, last = (
+            (links.among if end else (0, links.n_sources or links.n_nodes)) if links.n_sources else (0, links.n_nodes)
+        )
+        if self.ids is None:
+            return first, np.arange(last - first) if links.n_sources else np.arange(first, last)
+        ids, prefix = self.ids[first:last], f"{links.kinds[end]}:"
+        if links.n_sources and ids.dtype.kind in "OU" and all(str(name).startswith(prefix) for name in ids.tolist()):
+            ids = np.array([str(name)[len(prefix) :] for name in ids.tolist()], object)
+        return first, ids
+
+    def columns(self, source: np.ndarray, target: np.ndarray, relation: np.ndarray) -> Columns:
+        """Return the columns of sources, relations if links have any, and targets."""
+        (first, sources), (begin, targets) = self.of(0), self.of(1)
+        columns = {self.links.kinds[0]: sources[source - first]}
+        if self.links.relations is not None:
+            columns["relation"] = np.array(self.links.relations, object)[relation]
+        return columns | {self.links.kinds[1]: targets[target - begin]}
+
+    def places(self, values, end: int, what: str) -> np.ndarray:
+        """Return the nodes of names. Raises: UsageError naming the first that no node has."""
+        first, ids = self.of(end)
+        return first + places(ids, values, what)
+
+
+def places(ids: np.ndarray, values, what: str) -> np.ndarray:
+    """Return where values are in ids, (p,) int64. Raises: UsageError naming the first that is not there."""
+    from ..data.table_columns import places_of
+
+    if ids.dtype.kind in "OU":
+        ids, values = ids.astype(object), np.array([str(value) for value in values], object)
+    values = np.asarray(values)
+    if len(values) and values.dtype.kind not in "iuO":
+        raise UsageError(f"{what} is {values[0]!r}; the graph calls its nodes by numbers, {ids[0]} to {ids[-1]}")
+    if values.dtype.kind == "O" and ids.dtype.kind != "O":
+        raise UsageError(f"{what} is {values[0]!r}; the graph calls its nodes by numbers, {ids[0]} to {ids[-1]}")
+    found = places_of(ids, values)
+    if (found < 0).any():
+        at = int(np.argmax(found < 0))
+        raise UsageError(f"{what} {at + 1} is {values[at]!r}, which the graph does not have")
+    return found.astype(np.int64)
 
 
 def prediction_columns(predictions_N: np.ndarray, names: Names, proba_NC: np.ndarray | None = None) -> Columns:

@@ -33,7 +33,7 @@ class Links:
                unless is_supervised: then those of -1 alone are.
     n_nodes    N; n_sources: of a bipartite graph, whose sources are the nodes before it; 0 of others.
     is_both    a link has no direction.
-    relations  R names, or None.
+    relations  R names, or None; kinds: what sources and targets are called, such as user and item.
     notes      what looks like a leak, or was left out, a sentence each.
     """
 
@@ -46,6 +46,7 @@ class Links:
     is_both: bool = True
     is_supervised: bool = False
     relations: tuple[str, ...] | None = None
+    kinds: tuple[str, str] = ("source", "target")
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -125,7 +126,8 @@ def split_links(
     is_given = graph.edge_split is not None and val is None and test is None
     source_L, target_L = _listed(graph)
     is_triple = graph.edge_y is not None and graph.edge_y.ndim == 1 and graph.edge_y.dtype.kind != "f"
-    n_sources = int((graph.meta.get("bipartite") or {}).get("sources", 0))
+    bipartite = graph.meta.get("bipartite") or {}
+    n_sources, kinds = bipartite.get("sources", 0), tuple(bipartite.get("names", Links.kinds))
     is_both = graph.edges == "undirected" and not is_triple and not n_sources
     relation_L = (
         graph.edge_y.astype(np.int32) if is_triple and graph.edge_y is not None else np.zeros(len(source_L), np.int32)
@@ -139,7 +141,9 @@ def split_links(
         is_turned = source_L >= n_sources
         source_L, target_L = np.where(is_turned, target_L, source_L), np.where(is_turned, source_L, target_L)
     split_L = named_split(graph.name, graph.edge_split, "0") if is_given else np.zeros(len(source_L), np.int8)
-    found = Links(source_L, target_L, relation_L, split_L, graph.n_nodes, n_sources, is_both, supervision > 0, names)
+    found = Links(
+        source_L, target_L, relation_L, split_L, graph.n_nodes, n_sources, is_both, supervision > 0, names, kinds
+    )
     found, notes = _distinct(found, graph, is_given)
     if not is_given:
         found = replace(found, split_T=_drawn(found, shares, seed))
@@ -354,7 +358,7 @@ def _name(graph: Graph, node: int) -> str:
 
 def shared_links(comm, links: Links | None) -> Links | None:
     """Return the links that rank 0 has, on all ranks. Collective."""
-    names = ("n_nodes", "n_sources", "is_both", "is_supervised", "relations", "notes")
+    names = ("n_nodes", "n_sources", "is_both", "is_supervised", "relations", "kinds", "notes")
     facts = from_root(
         comm, lambda: links and {"T": len(links.split_T)} | {name: getattr(links, name) for name in names}
     )

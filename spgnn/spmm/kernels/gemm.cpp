@@ -155,35 +155,33 @@ bool rank_counts(const Array<T>& Q, const Array<T>& C, const Array<T>& target, c
     const int isa = chosen_isa(isa_name);
     const T* targets = target.data();
     int64_t *up = above.mutable_data(), *same = equal.mutable_data();
-    return over_candidates(Q, C, known_indptr, known, threads, isa,
-                           [&](const Scored<T>& scores, T* scratch, int64_t begin, int64_t end) {
-                               const Ranked<T> p{scores, targets, up, same};
-                               return ON(isa, rank_rows(p, scratch, begin, end));
-                           });
+    const auto rank = [=](const Scored<T>& scores, T* scratch, int64_t begin, int64_t end) {
+        return ON(isa, rank_rows(scores, targets, up, same, scratch, begin, end));
+    };
+    return over_candidates(Q, C, known_indptr, known, threads, isa, rank);
 }
 
-// Fills best_ids and best_scores (q, most), in any order in a row, and -1 and NaN after the last one; ids (m,) of the
-// candidates. Returns whether all scores are numbers.
+// Fills best_ids and best_scores (q, most), in any order in a row, with -1 and NaN where fewer are left; ids (m,) of
+// the candidates. Returns whether all scores are numbers.
 template <class T>
 bool top_candidates(const Array<T>& Q, const Array<T>& C, const Array<int64_t>& ids, const Array<int64_t>& known_indptr,
                     const Array<int64_t>& known, Array<int64_t>& best_ids, Array<T>& best_scores, int threads,
                     const std::string& isa_name) {
-    const int64_t q = Q.shape(0), most = best_ids.shape(1);
+    constexpr T NONE = std::numeric_limits<T>::infinity();
+    const int64_t q = Q.shape(0), most = best_ids.shape(1), last = std::numeric_limits<int64_t>::max();
     require(ids.size() == C.shape(0), "top_candidates: one id per candidate");
-    require(most > 0 && has_shape(best_ids, q, most) && has_shape(best_scores, q, most),
-            "top_candidates: best_ids and best_scores must be (q, most)");
+    require(most > 0 && has_shape(best_ids, q, most) && has_shape(best_scores, q, most), "top_candidates: (q, most)");
     const int isa = chosen_isa(isa_name);
-    const int64_t* names = ids.data();
-    int64_t* out_ids = best_ids.mutable_data();
-    T* out_scores = best_scores.mutable_data();
-    std::vector<Best<T>> best(size_t(q * most), {std::numeric_limits<T>::quiet_NaN(), -1});
-    std::vector<int64_t> counts(size_t(q), 0);
-    const bool are_numbers = over_candidates(Q, C, known_indptr, known, threads, isa,
-                                             [&](const Scored<T>& scores, T* scratch, int64_t begin, int64_t end) {
-                                                 const Top<T> p{scores, names, most, best.data(), counts.data()};
-                                                 return ON(isa, top_rows(p, scratch, begin, end));
-                                             });
-    for (const auto& one : best) *out_ids++ = one.id, *out_scores++ = one.score;
+    const int64_t* of = ids.data();
+    std::vector<Best<T>> best(size_t(q * most), {-NONE, last});
+    const auto top = [&](const Scored<T>& scores, T* scratch, int64_t begin, int64_t end) {
+        return ON(isa, top_rows(scores, of, most, best.data(), scratch, begin, end));
+    };
+    const bool are_numbers = over_candidates(Q, C, known_indptr, known, threads, isa, top);
+    for (int64_t i = 0; i < q * most; ++i) {
+        best_ids.mutable_data()[i] = best[i].id == last ? -1 : best[i].id;
+        best_scores.mutable_data()[i] = best[i].id == last ? std::numeric_limits<T>::quiet_NaN() : best[i].score;
+    }
     return are_numbers;
 }
 

@@ -63,28 +63,10 @@ struct Scored {
     const int64_t* known;         // candidates of each query that do not count, rising
 };
 
-// Counts of scores against the scores of targets.
-template <class T>
-struct Ranked {
-    Scored<T> scores;
-    const T* target;         // (q,), scores
-    int64_t *above, *equal;  // (q,), which are added to
-};
-
 template <class T>
 struct Best {
     T score;
     int64_t id;
-};
-
-// The `most` best candidates of each query, equal scores by their ids: heaps with the last of them in front.
-template <class T>
-struct Top {
-    Scored<T> scores;
-    const int64_t* ids;  // of all candidates
-    int64_t most;
-    Best<T>* best;    // (q, most)
-    int64_t* counts;  // (q,), of those that are there
 };
 
 constexpr int64_t RANK_BLOCK = 512;  // candidates whose scores by a chunk of queries stay in the second cache

@@ -44,9 +44,11 @@ void pack_candidates(const T* C, int64_t k, T* out, int64_t begin, int64_t end);
 template <class T>
 int64_t rank_scratch();
 template <class T>
-bool rank_rows(const Ranked<T>& p, T* scratch, int64_t begin, int64_t end);
+bool rank_rows(const Scored<T>& p, const T* target, int64_t* above, int64_t* equal, T* scratch, int64_t begin,
+               int64_t end);
 template <class T>
-bool top_rows(const Top<T>& p, T* scratch, int64_t begin, int64_t end);
+bool top_rows(const Scored<T>& p, const int64_t* ids, int64_t most, Best<T>* heaps, T* scratch, int64_t begin,
+              int64_t end);
 template <class T>
 void pair_scores(const T* Q, const T* C, const int64_t* index, int64_t k, T* out, int64_t begin, int64_t end);
 

@@ -265,88 +265,73 @@ int64_t rank_scratch() {
     return Shape<T>::CHUNK * RANK_BLOCK;
 }
 
-// body(i, scores, first, width, known, end of known) for each query of [begin, end) and block of candidates.
+// body(i, scores, first, width) for each query of [begin, end) and block of candidates; scores of known ones are NaN.
+// Returns whether all scores are numbers.
 template <class T, class Body>
-static void over_scores(const Scored<T>& p, T* scratch, int64_t begin, int64_t end, const Body& body) {
+static bool over_scores(const Scored<T>& p, T* scratch, int64_t begin, int64_t end, const Body& body) {
     typedef Shape<T> S;
+    int64_t not_numbers = 0;
     for (int64_t i = begin; i < end; i += S::CHUNK) {
-        const int64_t rows = std::min(S::CHUNK, end - i);
+        const int64_t rows = std::min(S::CHUNK, end - i), *const ends = p.known_indptr + i + 1;
         const int64_t* known[S::CHUNK];
         for (int64_t r = 0; r < rows; ++r)
-            known[r] = std::lower_bound(p.known + p.known_indptr[i + r], p.known + p.known_indptr[i + r + 1], p.first);
+            known[r] = std::lower_bound(p.known + ends[r - 1], p.known + ends[r], p.first);
         for (int64_t j = 0; j < p.m; j += RANK_BLOCK) {
             const int64_t width = std::min(RANK_BLOCK, p.m - j), first = p.first + j;
             gemm_rows<T>({p.Q + i * p.k, p.k, p.k, p.C + j * p.k, width, scratch, nullptr, nullptr, false}, 0, rows);
             for (int64_t r = 0; r < rows; ++r) {
-                const int64_t *const from = known[r], *const last = p.known + p.known_indptr[i + r + 1];
-                while (known[r] < last && *known[r] < first + width) ++known[r];
-                body(i + r, scratch + r * width, first, width, from, known[r]);
+                T* const score = scratch + r * width;
+                int32_t nans = 0;
+                for (int64_t c = 0; c < width; ++c) nans += score[c] != score[c];
+                not_numbers += nans;
+                for (; known[r] < p.known + ends[r] && *known[r] < first + width; ++known[r])
+                    score[*known[r] - first] = std::numeric_limits<T>::quiet_NaN();
+                body(i + r, score, first, width);
             }
         }
     }
-}
-
-// Queries [begin, end): how many scores are above and equal to the target's, without the known candidates.
-// Returns whether all scores are numbers.
-template <class T>
-bool rank_rows(const Ranked<T>& p, T* scratch, int64_t begin, int64_t end) {
-    int64_t not_numbers = 0;
-    over_scores(
-        p.scores, scratch, begin, end,
-        [&](int64_t i, const T* score, int64_t first, int64_t width, const int64_t* known, const int64_t* last) {
-            const T t = p.target[i];
-            int32_t above = 0, equal = 0, nans = 0;
-            for (int64_t c = 0; c < width; ++c) {
-                above += score[c] > t;
-                equal += score[c] == t;
-                nans += score[c] != score[c];
-            }
-            for (; known < last; ++known) {
-                above -= score[*known - first] > t;
-                equal -= score[*known - first] == t;
-            }
-            p.above[i] += above;
-            p.equal[i] += equal;
-            not_numbers += nans;
-        });
     return !not_numbers;
 }
 
-// Queries [begin, end): their best candidates without the known ones. Returns whether all scores are numbers.
+// Queries [begin, end): how many scores are above and equal to the target's, without the known candidates.
 template <class T>
-bool top_rows(const Top<T>& p, T* scratch, int64_t begin, int64_t end) {
+bool rank_rows(const Scored<T>& p, const T* target, int64_t* above, int64_t* equal, T* scratch, int64_t begin,
+               int64_t end) {
+    return over_scores(p, scratch, begin, end, [&](int64_t i, const T* score, int64_t, int64_t width) {
+        const T t = target[i];
+        int32_t up = 0, same = 0;
+        for (int64_t c = 0; c < width; ++c) {
+            up += score[c] > t;
+            same += score[c] == t;
+        }
+        above[i] += up;
+        equal[i] += same;
+    });
+}
+
+// Queries [begin, end): heaps of the `most` best candidates, the last one in front; equal scores by ids (of all).
+template <class T>
+bool top_rows(const Scored<T>& p, const int64_t* ids, int64_t most, Best<T>* heaps, T* scratch, int64_t begin,
+              int64_t end) {
     constexpr int64_t GROUP = 32;  // scores that are compared at once with the last of the best
     const auto before = [](const Best<T>& a, const Best<T>& b) {
         return a.score > b.score || (a.score == b.score && a.id < b.id);
     };
-    int64_t not_numbers = 0;
-    over_scores(p.scores, scratch, begin, end,
-                [&](int64_t i, T* score, int64_t first, int64_t width, const int64_t* known, const int64_t* last) {
-                    int32_t nans = 0;
-                    for (int64_t c = 0; c < width; ++c) nans += score[c] != score[c];
-                    not_numbers += nans;
-                    for (; known < last; ++known) score[*known - first] = std::numeric_limits<T>::quiet_NaN();
-                    Best<T>* const best = p.best + i * p.most;
-                    int64_t c = 0;
-                    for (; c < width && p.counts[i] < p.most; ++c)
-                        if (score[c] == score[c]) {
-                            best[p.counts[i]++] = {score[c], p.ids[first + c]};
-                            std::push_heap(best, best + p.counts[i], before);
-                        }
-                    for (; c < width; c += GROUP) {
-                        const int64_t end_of_group = std::min(c + GROUP, width);
-                        int32_t hits = 0;
-                        for (int64_t e = c; e < end_of_group; ++e) hits += score[e] >= best->score;
-                        for (int64_t e = c; hits && e < end_of_group; ++e) {
-                            const Best<T> one{score[e], p.ids[first + e]};
-                            if (!before(one, *best)) continue;
-                            std::pop_heap(best, best + p.most, before);
-                            best[p.most - 1] = one;
-                            std::push_heap(best, best + p.most, before);
-                        }
-                    }
-                });
-    return !not_numbers;
+    return over_scores(p, scratch, begin, end, [&](int64_t i, const T* score, int64_t first, int64_t width) {
+        Best<T>* const best = heaps + i * most;
+        for (int64_t c = 0; c < width; c += GROUP) {
+            const int64_t last = std::min(c + GROUP, width);
+            int32_t hits = 0;
+            for (int64_t e = c; e < last; ++e) hits += score[e] >= best->score;
+            for (int64_t e = c; hits && e < last; ++e) {
+                const Best<T> one{score[e], ids[first + e]};
+                if (!before(one, *best)) continue;
+                std::pop_heap(best, best + most, before);
+                best[most - 1] = one;
+                std::push_heap(best, best + most, before);
+            }
+        }
+    });
 }
 
 // Scores [begin, end) of pairs, <Q_i, C_index[i]>: the chain of additions that a number of X W is.

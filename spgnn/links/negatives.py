@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
 from ..errors import GraphError, ShapeError, UsageError, check_choice, check_integer
+from ..machine import cores
 from ..samplers import _samplers
 
 STREAM = 10  # of a seed
@@ -22,11 +24,10 @@ Csr = tuple[np.ndarray, np.ndarray]
 class Negatives:
     """K negatives of a link (u, v): (u, w), w uniform among the candidates that are neither u nor linked with it.
 
-    known      links that no negative is, (indptr (N + 1,) int64, indices (E,) int32), row u: the targets of u, rising.
-    among      (first, last): the candidates are nodes first to last - 1, original ids.
-    side       "target"; "either": a bit of the draw replaces the source instead, (w, v) (Bordes et al. 2013, Alg. 1).
-    known_of_targets  for "either": row v has the sources of v; the same arrays where links are undirected.
-
+    known   links that no negative is, (indptr (N + 1,) int64, indices (E,) int32): row u has the targets of u, rising.
+    among   (first, last): the candidates are nodes first to last - 1, original ids.
+    side    "target"; "either": a bit of the draw chooses which end w replaces (Bordes et al. 2013, Alg. 1), the other
+            one where no candidate is left. known_of_targets: for it, row v has the sources of v.
     Raises: UsageError and ShapeError for what does not fit. Not checked: that rows rise.
     """
 
@@ -55,28 +56,25 @@ class Negatives:
 
         Draw k of a link is a function of (seed, epoch, its number, k), its ends and the known links alone.
 
-        Args:   source_t, target_t  original ids; number_t  of each link in the list of all ranks.
+        Args:   source_t, target_t  original ids; number_t  of each link in the list of all ranks; threads  0: all cores.
         Raises: UsageError for a node without a row of known; GraphError for a link without any negative.
         """
-        rows_of = (self.known, self.known_of_targets or self.known)
-        for node_t, rows in list(zip((source_t, target_t), rows_of))[: 1 + (self.side == "either")]:
-            if len(outside := node_t[(node_t < 0) | (node_t >= len(rows[0]) - 1)]):
-                raise UsageError(f"node {outside[0]} has no row of known links; there are {len(rows[0]) - 1:,} rows")
+        rows_of, sides = (self.known, self.known_of_targets or self.known), 1 + (self.side == "either")
+        for end_t, (indptr, _) in list(zip((source_t, target_t), rows_of))[:sides]:
+            if len(outside := end_t[(end_t < 0) | (end_t >= len(indptr) - 1)]):
+                raise UsageError(f"node {outside[0]} has no row of known links; there are {len(indptr) - 1:,} rows")
         ends = [np.ascontiguousarray(end_t, np.int32) for end_t in (source_t, target_t)]
         drawn_tK, is_source_tK = np.empty((len(ends[0]), self.K), np.int32), np.empty((len(ends[0]), self.K), bool)
-        key = _samplers.hash3(self.seed, STREAM, epoch)
-        given = (*ends, np.ascontiguousarray(number_t, np.int64), *rows_of[0], *rows_of[1], *self.among)
+        given = (*ends, np.ascontiguousarray(number_t, np.int64), *rows_of[0], *rows_of[1], *self.among, sides == 2)
+        draw = partial(_samplers.negatives, *given, _samplers.hash3(self.seed, STREAM, epoch), drawn_tK, is_source_tK)
+        threads = threads or cores()
         bounds = np.linspace(0, len(ends[0]), threads + 1).astype(int).tolist()
-
-        def draw_part(begin: int, end: int) -> int:
-            return _samplers.negatives(*given, self.side == "either", key, drawn_tK, is_source_tK, begin, end)
-
         with ThreadPoolExecutor(threads) as pool:
-            failed = [at for at in pool.map(draw_part, bounds[:-1], bounds[1:]) if at >= 0]
+            failed = [at for at in pool.map(draw, bounds[:-1], bounds[1:]) if at >= 0]
         if failed:
-            found = "or ".join(f"node {end_t[failed[0]]} " for end_t in ends[: 1 + (self.side == "either")])
+            found = " or ".join(f"node {end_t[failed[0]]}" for end_t in ends[:sides])
             raise GraphError(
-                f"no negative is left of {found}: it is linked with every candidate, {self.among[0]} to "
-                f"{self.among[1] - 1}; leave it out, or give more candidates or fewer known links"
+                f"no negative is left of {found}: linked with every candidate, {self.among[0]} to {self.among[1] - 1}; "
+                "leave it out, or give more candidates or fewer known links"
             )
         return drawn_tK, is_source_tK

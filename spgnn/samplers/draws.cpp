@@ -92,6 +92,8 @@ static Array<int64_t> edges(const Array<int64_t>& indptr, const Array<int32_t>& 
 
 // The links of nodes in CSR, each row rising.
 struct Links {
+    bool has_row(int64_t u) const { return u >= 0 && u < N && p[u] >= 0 && p[u] <= p[u + 1] && p[u + 1] <= nnz; }
+
     // A node of first to last - 1 that is neither u nor linked with it, each with the same probability; -1: there is
     // none. After TRIES draws those that are left are listed.
     int64_t unlinked(int64_t u, int64_t first, int64_t last, Rng& rng) const {
@@ -125,9 +127,8 @@ static int64_t negatives(const Array<int32_t>& source, const Array<int32_t>& tar
     const int64_t t = source.size(), K = drawn.shape(1);
     require(target.size() == t && number.size() == t, "negatives: a source, a target and a number per pair");
     require(has_shape(drawn, t, K) && has_shape(is_source, t, K), "negatives: drawn and is_source must be (t, K)");
-    require(0 <= first && first < last && last <= std::numeric_limits<int32_t>::max() && indptr.size() > 0 &&
-                column_indptr.size() > 0 && 0 <= begin && begin <= end && end <= t,
-            "negatives: an empty range");
+    require(0 <= begin && begin <= end && end <= t && 0 <= first && first < last && last <= INT32_MAX,
+            "negatives: range");
     const int32_t* ends[] = {source.data(), target.data()};
     const int64_t* numbers = number.data();
     const Links links[] = {
@@ -136,31 +137,26 @@ static int64_t negatives(const Array<int32_t>& source, const Array<int32_t>& tar
     int32_t* out = drawn.mutable_data() + begin * K;
     bool* replaces = is_source.mutable_data() + begin * K;
     nb::gil_scoped_release release;
-    const auto each = [&](int64_t i, auto visit) {  // the ends of a pair that may be kept
-        for (int side = 0; i < end && side <= int(is_either); ++side) visit(links[side], ends[side][i]);
-    };
     for (int64_t i = begin - 2 * ROWS_AHEAD; i < end; ++i) {
-        each(i + 2 * ROWS_AHEAD, [](const Links& A, int64_t u) {
-            require(u >= 0 && u < A.N, "negatives: a node is out of range");
-            __builtin_prefetch(A.p + u);
-        });
-        if (i + ROWS_AHEAD >= begin)
-            each(i + ROWS_AHEAD, [](const Links& A, int64_t u) {
-                require(A.p[u] >= 0 && A.p[u] <= A.p[u + 1] && A.p[u + 1] <= A.nnz, "negatives: indptr does not rise");
-                prefetch_row(A.p, A.j, u);
-            });
+        for (int side = 0; side <= int(is_either); ++side) {
+            if (i + 2 * ROWS_AHEAD < end) __builtin_prefetch(links[side].p + ends[side][i + 2 * ROWS_AHEAD]);
+            if (i + ROWS_AHEAD < begin || i + ROWS_AHEAD >= end) continue;
+            const int64_t u = ends[side][i + ROWS_AHEAD];
+            require(links[side].has_row(u), "negatives: a node is out of range, or indptr does not rise");
+            prefetch_row(links[side].p, links[side].j, u);
+        }
         if (i < begin) continue;
         for (int64_t k = 0; k < K; ++k) {
             Rng rng(key, uint64_t(numbers[i]), uint64_t(k));
-            bool kept = is_either && rng.next() >> 63;  // the end, 0: the source
-            int64_t node = links[kept].unlinked(ends[kept][i], first, last, rng);
+            *replaces = is_either && rng.next() >> 63;
+            int64_t node = links[*replaces].unlinked(ends[*replaces][i], first, last, rng);
             if (node < 0 && is_either) {
-                kept = !kept;
-                node = links[kept].unlinked(ends[kept][i], first, last, rng);
+                *replaces = !*replaces;
+                node = links[*replaces].unlinked(ends[*replaces][i], first, last, rng);
             }
             if (node < 0) return i;
             *out++ = int32_t(node);
-            *replaces++ = kept;
+            ++replaces;
         }
     }
     return -1;

@@ -1,7 +1,4 @@
-"""Scores of links: of ranks, of the held-out items of users, and of pairs with and without a link.
-
-Shapes: q queries, p pairs with a link, m pairs without.
-"""
+"""Scores of links: of ranks of q queries, of held-out items of users, and of p pairs with and m without a link."""
 
 from __future__ import annotations
 
@@ -21,13 +18,11 @@ def link_scores(ranks: LinkRanks) -> dict[str, float]:
 
 
 def recommender_scores(user_q: np.ndarray, ranks: LinkRanks, k: int = 20) -> dict[str, float]:
-    """Return recall@k and ndcg@k, means over the users that have held-out items.
+    """Return recall@k = h / H and ndcg@k = sum_h 1 / log2(1 + rank) / sum_(i <= min(k, H)) 1 / log2(1 + i).
 
-    Query i is user_q[i] and one of its held-out items, ranked among all items but those that the user trains with; h of
-    a user's H items have a rank of at most k:
-        recall@k = h / H,  ndcg@k = sum over the h items of 1 / log2(1 + rank) / sum_(i <= min(k, H)) 1 / log2(1 + i).
-    Both are expectations over random orders of candidates with equal scores: a rank is uniform on above + 1 to
-    above + equal + 1. Source: He et al. 2020 (LightGCN), 4.1.
+    Means over the users of queries (user_q[i], a held-out item), ranked among all items but those that the user trains
+    with; h of a user's H held-out items have a rank of at most k. Expectations over random orders of candidates with
+    equal scores: a rank is uniform on above + 1 to above + equal + 1. Source: He et al. 2020 (LightGCN), 4.1.
     """
     gain_k = np.concatenate([[0], np.cumsum(1 / np.log2(2 + np.arange(k)))])  # of the first ranks together
     first_q, last_q = np.minimum(ranks.above_q, k), np.minimum(ranks.above_q + ranks.equal_q + 1, k)

@@ -16,6 +16,7 @@ from ..errors import NumericalError, ShapeError, UsageError, agree, check_intege
 from ..spmm.kernels import _kernels
 
 Ties = Literal["mean", "optimistic", "pessimistic"]
+Arrays = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +113,7 @@ class Candidates:
         """Write the best candidates of each query and their scores; return whether all scores are numbers."""
         return _kernels.top_candidates(x_qF, self.C_mF, *given, self.threads)
 
-    def ranks(
-        self, x_qF: np.ndarray, target_q: np.ndarray, known: tuple[np.ndarray, np.ndarray] | None = None
-    ) -> LinkRanks:
+    def ranks(self, x_qF: np.ndarray, target_q: np.ndarray, known: Arrays | None = None) -> LinkRanks:
         """Return the filtered rank of each query's target among the candidates.
 
         Args:   x_qF      (q, F) queries in the type of Z, and target_q (q,) original ids, the same on all ranks.
@@ -131,13 +130,7 @@ class Candidates:
             counts_2q[:, of_block] = self._count(x_qF[of_block], target_q[of_block], *of_queries)
         return LinkRanks(*counts_2q)
 
-    def top(
-        self,
-        x_qF: np.ndarray,
-        k: int,
-        known: tuple[np.ndarray, np.ndarray] | None = None,
-        exclude_q: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def top(self, x_qF: np.ndarray, k: int, known: Arrays | None = None, exclude_q: np.ndarray | None = None) -> Arrays:
         """Return original ids (q, k) int64 and scores (q, k) of the best candidates of each query, the best one first.
 
         Equal scores are in ascending order of ids. Where fewer than k candidates are left the id is -1, the score NaN.
@@ -153,7 +146,7 @@ class Candidates:
             ids_qk[of_block, :most], scores_qk[of_block, :most] = self._best(x_qF[of_block], own, most, *of_queries)
         return ids_qk, scores_qk
 
-    def _blocks(self, x_qF: np.ndarray, known: tuple[np.ndarray, np.ndarray] | None, row_bytes: int = 0):
+    def _blocks(self, x_qF: np.ndarray, known: Arrays | None, row_bytes: int = 0):
         """Yield slices of queries that take at most block_bytes, and indptr and ids of their known candidates."""
         indptr, ids = (np.zeros(len(x_qF) + 1, np.int64), np.zeros(0, np.int64)) if known is None else known
         block = max(1, self.block_bytes // max(1, x_qF.shape[1] * x_qF.itemsize + row_bytes))
@@ -184,7 +177,7 @@ class Candidates:
         self._check(are_numbers, scores_qk[ids_qk >= 0])
         return ids_qk, scores_qk
 
-    def _known(self, indptr: np.ndarray, ids: np.ndarray, more_q: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    def _known(self, indptr: np.ndarray, ids: np.ndarray, more_q: np.ndarray | None) -> Arrays:
         """Return indptr and places in C, rising, of the known candidates of each query, one more of each with them."""
         query = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
         if more_q is not None:

@@ -88,17 +88,6 @@ def test_distinct_nodes_are_those_of_numpy(N):
             _samplers.distinct(np.array([0, outside]), N)
 
 
-def test_clip_drops_to_a_multiple_and_each_node_as_often():
-    nodes = np.arange(100, 121)
-    kept = np.array([_samplers.clip(nodes, 16, 3, 2, index) for index in range(4000)])
-    assert kept.shape == (4000, 16) and (np.diff(kept) > 0).all()
-    counts = np.bincount(kept.ravel() - 100, minlength=21)
-    spread = np.sqrt(4000 * 16 / 21 * 5 / 21)
-    assert (abs(counts - 4000 * 16 / 21) < 4.5 * spread).all()
-    np.testing.assert_array_equal(_samplers.clip(nodes[:15], 16, 3, 2, 0), nodes[:15])
-    np.testing.assert_array_equal(_samplers.clip(nodes, 7, 3, 2, 0), nodes)
-
-
 def test_scratch_that_memory_did_not_suffice_for_is_whole_at_the_next_call():
     code = """
 import resource

@@ -95,7 +95,7 @@ def test_a_gradient_may_take_the_place_of_the_one_it_is_made_from(kernels, has_Z
 
 def test_shapes_that_do_not_fit_are_refused():
     with pytest.raises(ShapeError, match=r"add of dense has shape \(3, 2\); expected \(4, 2\)"):
-        dense(TorchOperator(np.eye(4)).at(), torch.ones(4, 3), torch.ones(3, 2), add_nC=torch.ones(3, 2))
+        dense(TorchOperator(np.eye(4)).at(), torch.ones(4, 3), torch.ones(3, 2), add=torch.ones(3, 2))
     X, W, out = np.ones((4, 3), np.float32), np.ones((3, 2), np.float32), np.ones((4, 2), np.float32)
     for factors, last in (((X, W.T.copy(), out), {}), ((X, W, out[:3]), {}), ((X, W, out), {"bias": out[:, 0].copy()})):
         with pytest.raises(ValueError, match="gemm: "):

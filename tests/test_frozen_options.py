@@ -42,7 +42,7 @@ FROZEN = {
         epochs lr optimizer weight_decay decay_layers patience eval_every seed seeds mode {MODEL}
         out overwrite trace watchdog checkpoint_every resume preset {GRAPH} feature_norm operator
         method partition device threads cuda_graph {EXCHANGE.replace(" machine", "")}
-        sampler budget frontier walk fanout batch class_balance normalise coverage subgraphs inductive
+        sampler budget walk fanout batch class_balance normalise subgraphs inductive
         parts hops interval sync correct evaluation memory personal loss metric on
     """,
     "partition": f"""

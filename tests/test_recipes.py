@@ -125,7 +125,6 @@ def test_accuracy_is_compared_at_the_best_of_neighbour_sampling_less_the_margin(
         script("papers/graphsaint/accuracy"),
     )
     monkeypatch.setattr(accuracy, "load_graph", lambda path: graph)
-    monkeypatch.setattr(sys.modules["iterations"], "FRONTIER", 40)
     words = "--graphs cora --epochs 2 --hidden 8 --budget 100 --samplers walk,frontier".split()
     assert printed(accuracy, monkeypatch, capsys, *words, "--data", tmp_path, "--out", tmp_path)[0] == 0
     records = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]

@@ -21,7 +21,7 @@ TRAININGS = {
     "pruned": "--epochs 250 --dropout 0.4 --prune always",
     "patience": "--epochs 4000 --patience 60 --dropout 0.3 --lr 0.003",
     "walk": "--epochs 200 --sampler walk --budget 300 --dropout 0.3 --model sage",
-    "frontier": "--epochs 60 --sampler frontier --budget 300 --frontier 50 --subgraphs 3 --eval-every 2",
+    "frontier": "--epochs 60 --sampler frontier --budget 300 --subgraphs 3 --eval-every 2",
     "neighbour": "--epochs 500 --sampler neighbour --batch 256 --fanout 8,5 --class-balance 0.5 --dropout 0.2",
     "average": AVERAGE,
     "average, layer by layer": f"{AVERAGE} --evaluation layerwise",

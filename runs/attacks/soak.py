@@ -16,7 +16,7 @@ MB_PER_TRAINING = 0.05  # growth of memory, after a quarter of the trainings
 F, HIDDEN, C = 6, 5, 3
 SAMPLERS = [
     {"sampler": "soak"}, {"sampler": "node", "budget": 20}, {"sampler": "edge", "budget": 8},
-    {"sampler": "walk", "budget": 12}, {"sampler": "frontier", "budget": 15, "frontier": 1},
+    {"sampler": "walk", "budget": 12}, {"sampler": "frontier", "budget": 15},
     {"sampler": "neighbour", "batch": 7, "fanout": "3,3"}, {"sampler": "labor", "batch": 5, "fanout": "3,2"},
     {"sampler": "cluster", "batch": 1},
 ]  # fmt: skip

@@ -160,13 +160,11 @@ class SamplerConfig:
     heading = "Subgraphs"
     sampler: str = option("none", "train on subgraphs of it", metavar="|".join(("none", *names.SAMPLERS)))
     budget: int = option(8000, "nodes drawn: node, edge, walk, frontier", low=1)
-    frontier: int = option(1000, "nodes in the frontier at a time", low=1)
     walk: int = option(2, "steps of a random walk", low=1, high=10_000)
     fanout: str = option("25,10", "neighbours per layer, input layer first", metavar="N,N")
     batch: int = option(0, "targets, 0: 512; cluster: parts, 0: 20; links, 0: all", low=0)
     class_balance: float = option(0.0, "share of targets per epoch, rare classes first", low=0, high=1)
     normalise: names.Normalise = option("auto", "undo uneven draws: both, loss, aggregator")
-    coverage: float = option(50.0, "times a node is drawn to learn how often", low=0.1, high=1e6)
     subgraphs: int = option(1, "subgraphs per step, over all ranks", low=1)
     inductive: bool = option(False, "draw from the training nodes alone")
 

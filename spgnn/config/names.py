@@ -77,7 +77,7 @@ MODELS = {
     "gatedgcn": "gates on edges that have attributes, --layers deep",
 }
 SAMPLERS = {
-    "frontier": "walkers in proportion to degrees; --budget --frontier",
+    "frontier": "walkers in proportion to degrees; --budget",
     "walk": "random walks; --budget --walk",
     "edge": "edges, those of few neighbours first; --budget",
     "node": "nodes in proportion to their column of A; --budget",

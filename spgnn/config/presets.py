@@ -40,8 +40,7 @@ PRESETS = {
     ),
     "graphsaint": Preset(
         "Zeng et al. 2021, eq. (1) and section 7.5",
-        {"model": "sage", "combine": "cat", "layers": 2, "hidden": 512}
-        | {"sampler": "frontier", "budget": 8000, "frontier": 1000},
+        {"model": "sage", "combine": "cat", "layers": 2, "hidden": 512, "sampler": "frontier", "budget": 8000},
     ),
     "entropy-aware": Preset(
         "Deshmukh et al. 2023, sections III, IV; for --personal",

@@ -124,7 +124,7 @@ class Frontier(InducedSampler):
     neighbours ends the draw early.
 
     Args:   budget     b, nodes popped and of the first frontier; those that are drawn again count again.
-            frontier   M.
+            frontier   M; None: an eighth of the budget, as in the paper, and at most all nodes.
     Raises: UsageError for a frontier above the nodes of the graph or the budget, and other values out of range.
     Source: GraphSAINT (Zeng et al. 2021), Algorithm 2. Algorithm 3 leaves out the first frontier and adds the new nodes
             instead of the popped ones, another distribution. Degree classes (classes.h) select the popped nodes instead
@@ -136,9 +136,12 @@ class Frontier(InducedSampler):
 
     name = "frontier"
 
-    def __init__(self, graph: Graph | GraphArrays, *, budget: int = BUDGET, frontier: int = 1000):
+    def __init__(self, graph: Graph | GraphArrays, *, budget: int = BUDGET, frontier: int | None = None):
         super().__init__(graph)
-        budget, frontier = check_integer("budget", budget, 1), check_integer("frontier", frontier, 1)
+        budget = check_integer("budget", budget, 1)
+        frontier = (
+            min(max(1, budget // 8), self.graph.N) if frontier is None else check_integer("frontier", frontier, 1)
+        )
         if frontier > budget:
             raise UsageError(
                 f"frontier = {frontier} with budget = {budget}; expected a budget of at least the frontier"

@@ -97,12 +97,12 @@ class SampledStep(Step):
         if data.coefficients is not None and data.coefficients.unseen_nodes:
             share = data.coefficients.unseen_nodes
             never = ", as nodes without an edge are by the sampler edge" if data.sampler.name == "edge" else ""
-            said.append(f"{share:.1%} of the nodes were never drawn in advance{never}; raise --coverage")
+            said.append(f"{share:.1%} of the nodes were never drawn in advance{never}")
         if data.coefficients is not None and data.coefficients.unseen_edges > UNSEEN:
             share = data.coefficients.unseen_edges
             said.append(
-                f"{share:.1%} of the nonzeros were never drawn in advance, and sums over neighbours come out too low; raise "
-                "--coverage, or use --normalise loss"
+                f"{share:.1%} of the nonzeros were never drawn in advance, and sums over neighbours come out too low; use "
+                "--normalise loss"
             )
         return said
 

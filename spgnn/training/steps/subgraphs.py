@@ -179,18 +179,15 @@ class Subgraphs:
 
     def _presample(self, sampler: Sampler, graph: Graph, train_N: np.ndarray) -> Coefficients | None:
         """Return how often nodes and nonzeros are drawn, None where nothing is normalised by it."""
-        how, config = self.config.normalise, self.config
+        how = self.config.normalise
         if how == "auto":
             # Dividing sums too makes gradients of more variance, see docs/papers.md.
             how = "loss" if sampler.rescales else "none"
         if how == "none":
-            if config.coverage != TrainConfig.coverage:
-                why = "with --normalise none" if sampler.rescales else f"with --sampler {sampler.name}"
-                raise UsageError(f"--coverage {config.coverage:g}: draws are not counted {why}; omit it")
             return None
         if not sampler.rescales:
             raise UsageError(f"--normalise {how}: the draws of --sampler {sampler.name} need none; omit it")
-        return presample(sampler, graph, train_N, config.seed, config.coverage, normalise=how)
+        return presample(sampler, graph, train_N, self.config.seed, normalise=how)
 
     def _per_epoch(self, n_train: int) -> int:
         given = getattr(self.sampler, "steps_per_epoch", None)

@@ -9,11 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..config.groups import SplitFileConfig, TableConfig
-from ..config.names import FORMATS
+from ..config.groups import EdgesConfig, OnConfig, SeedConfig, SplitFileConfig, TableConfig
+from ..config.names import FORMATS, Edges, On
 from ..errors import UsageError
 from .console import PassBars, ProgressBar, say, write_report
-from .options import GRAPH_HELP, OneProcess, complete, graph_argument, group_options, output_options, source_options
+from .options import (
+    GRAPH_HELP,
+    OneProcess,
+    complete,
+    field_option,
+    graph_argument,
+    group_options,
+    output_options,
+    source_options,
+)
 
 if TYPE_CHECKING:
     from ..graph import Graph
@@ -70,23 +79,31 @@ def info(graph: str, format: str, features: str, labels: str, split: str, as_jso
 @graph_argument
 @source_options
 @group_options(SplitFileConfig)
+@field_option(OnConfig, "on")
+@field_option(EdgesConfig, "edges")
+@field_option(SeedConfig, "seed")
 @output_options
-def check(graph: str, as_json: bool, **files: str) -> None:
+def check(graph: str, on: On, edges: Edges, seed: int, as_json: bool, **files: str) -> None:
     """Check every array of GRAPH, and the checksums of a native folder; or of the parts that `spgnn partition` wrote.
 
-    The exit code is 0 if the graph is valid; else it is 3, and the first error is printed.
+    With --task links its edges are split as `train` with the same --split, --edges and --seed does, and what leaks is
+    shown. The exit code is 0 if the graph is valid; else it is 3, and the first error is printed. A split that was given
+    may leak; one that was drawn may not.
     """
     from ..data import check as check_graph
     from ..partition.folder.check import check_parts
     from ..partition.folder.store import is_partition
 
+    links = (edges, files.pop("split") or "auto", seed) if on == "links" else None
+    if links is None and (edges, seed) != ("auto", 0):
+        raise UsageError("--edges and --seed say how --task links splits edges; omit them")
     files = {name: value for name, value in files.items() if value}
-    if is_partition(graph) and not files:
+    if is_partition(graph) and not files and links is None:
         with PassBars(graph) as passes:
             report = check_parts(graph, lambda done, total: passes("check parts", done, total))
     else:
         with ProgressBar(f"checking {graph}") as progress:
-            report = check_graph(graph, progress=progress, **files)
+            report = check_graph(graph, progress=progress, links=links, **files)
     write_report(f"{graph} is valid", report, as_json)
 
 

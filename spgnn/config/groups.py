@@ -89,8 +89,8 @@ class OnConfig:
     """What a model predicts."""
 
     heading = "Graph"
-    on: names.On = option("nodes", "what is predicted: classes of nodes, of edges; or links", alias="task")
-    decoder: str = option("auto", "of links: dot, distmult, complex, mlp; auto: by relations", metavar="NAME")
+    on: names.On = option("nodes", "whose labels, or that themselves", alias="task")
+    decoder: str = option("auto", "of links: dot, distmult, complex, mlp", metavar="NAME")
 
 
 @dataclass(frozen=True, kw_only=True)

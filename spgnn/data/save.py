@@ -13,8 +13,9 @@ from typing import BinaryIO
 import numpy as np
 
 from ..atomic import check_replaceable, new_folder
+from ..config.names import Edges
 from ..errors import GraphError, UsageError
-from ..graph import Graph, check_is_graph
+from ..graph import Graph, check_is_graph, split_as
 from ..graph.ids import packed_ids
 from .formats import Progress
 from .load import load_graph
@@ -91,12 +92,15 @@ def convert(
     return report(graph) | {"seconds": round(time.perf_counter() - start, 3), "out": str(dst)}
 
 
-def check(source, format: str | None = None, progress: Progress = None, **files) -> dict:
+def check(
+    source, format: str | None = None, progress: Progress = None, links: tuple[Edges, str, int] | None = None, **files
+) -> dict:
     """Read all of source, verify the checksums of a native folder, and return a report.
 
     Args:    files  features, labels and split, as of `load_graph`.
-    Returns: as `convert`, and `files`, the number of files whose SHA-256 was verified.
-    Raises:  FormatError or GraphError naming the first thing that is wrong.
+             links  edges, split and seed of a training of links: they are split, and what leaks is among the notes.
+    Returns: as `convert`, and `files`, the number of files whose SHA-256 was verified; of links Links.counts.
+    Raises:  FormatError or GraphError naming the first thing that is wrong, such as a leak of a split that was drawn.
     """
     start = time.perf_counter()
     if format in (None, "native") and isinstance(source, (str, Path)) and has_manifest(Path(source)):
@@ -106,7 +110,13 @@ def check(source, format: str | None = None, progress: Progress = None, **files)
         graph, seen = None, {"files": 0}
     if graph is None or files:
         graph = load_graph(source, format, progress=progress, **files)
-    return report(graph) | seen | {"seconds": round(time.perf_counter() - start, 3)}
+    found = report(graph)
+    if links is not None:
+        edges, split, seed = links
+        of = split_as(graph.with_edges(edges), split, seed).links
+        assert of is not None
+        seen, found["notes"] = of.counts() | seen, [*found["notes"], *of.notes]
+    return found | seen | {"seconds": round(time.perf_counter() - start, 3)}
 
 
 def report(graph: Graph) -> dict:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ..atomic import TemporaryFolder
-from ..config import EMBEDDING, Distribution, TrainConfig, input_files, link_shares, select, shared_values
+from ..config import EMBEDDING, Distribution, TrainConfig, input_files, select, shared_values
 from ..config.names import LONG_EDGES, SHORT_EDGES
 from ..data import File, Named, is_built_in, load_graph, resolve
 from ..data.native import load_native
@@ -22,7 +22,7 @@ from ..dist import Communicator
 from ..dist.consistency import check_same, versions
 from ..dist.launch import share_of_threads
 from ..errors import InputError, PartitionError, ResourceError, UsageError, from_root, together
-from ..graph import Graph, loaded_line, split_links, targets_of, task_of
+from ..graph import Graph, loaded_line, split_as, targets_of, task_of
 from ..layers.registry import ModelSpec, operator_of
 from ..machine import give_back_memory
 from ..partition import Partition, PartitionFolder
@@ -105,11 +105,10 @@ class Source:
 
     def _split_links(self, graph: Graph) -> Graph:
         """Return the message edges of a graph and its links, with --split and --features embedding."""
-        config, shares = self.config, link_shares(self.config.split)
+        config = self.config
         if config.features == EMBEDDING and graph.X is not None:
             graph = replace(graph, X=None, feature_names=None)
-        named = dict(zip(("val", "test", "supervision"), shares or ()))
-        graph = split_links(graph, **named, seed=config.seed)
+        graph = split_as(graph, config.split, config.seed)
         self.names.links = graph.links
         return graph
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from ..config import link_shares
 from ..errors import GraphError, UsageError, from_root
 from .graph import EDGE_META, Graph
 from .split import named_split
@@ -67,6 +68,11 @@ class Links:
     def is_directed_query(self) -> bool:
         """Whether queries have the form (h, r, ?) alone, as of users; else (?, r, t) too."""
         return self.n_sources > 0
+
+    def counts(self) -> dict[str, int]:
+        """Return how many links train, validate and test, and with relations how many there are."""
+        counts = {f"{name}_links": len(self.of(role)) for role, name in ROLES.items() if role >= 0}
+        return counts | ({} if self.relations is None else {"relations": self.n_relations})
 
     def of(self, *roles: int) -> np.ndarray:
         """Return the numbers of the links of some roles, rising."""
@@ -158,6 +164,12 @@ def split_links(
     leaks = leak_notes(found, messages, is_given)
     found = replace(found, notes=(*notes, *leaks))
     return replace(messages, links=found)
+
+
+def split_as(graph: Graph, split: str, seed: int) -> Graph:
+    """Return `split_links` of a graph by the text of --split, see link_shares."""
+    named = dict(zip(("val", "test", "supervision"), link_shares(split) or ()))
+    return split_links(graph, **named, seed=seed)
 
 
 def _listed(graph: Graph) -> tuple[np.ndarray, np.ndarray]:

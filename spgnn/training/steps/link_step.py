@@ -129,10 +129,8 @@ class LinkStep(Step):
     def facts(self, records: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
         """Return what a summary reports of the targets."""
         links = self.objective.links
-        counts = {f"{name}_links": len(links.of(role)) for role, name in enumerate(("train", "val", "test"))}
-        more = {"relations": links.n_relations} if links.relations is not None else {}
         named = {"decoder": type(self.objective.decoder).__name__.lower(), "link_loss": self.objective.name}
-        return counts | more | named | {"negatives": self.config.negatives}
+        return links.counts() | named | {"negatives": self.config.negatives}
 
     def sent_bytes(self) -> int | None:
         """Return None: what an epoch sends depends on its draws, see measured."""

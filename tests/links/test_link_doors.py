@@ -1,0 +1,32 @@
+"""Every command that a training of nodes has, for links: check, verify, plan, report; and errors."""
+
+import json
+
+import numpy as np
+from command_line import run
+
+import spgnn.graph.links
+
+GRAPH = "sbm:n=80,seed=0"
+
+
+def test_check_splits_as_a_training_does_and_counts(capsys):
+    code, out, _ = run(capsys, "check", GRAPH, "--task", "links", "--split", "0.2,0.1", "--seed", "3", "--json")
+    report = json.loads(out)
+    graph = spgnn.split_links(spgnn.load_graph(GRAPH), val=0.2, test=0.1, seed=3)
+    assert code == 0 and graph.links.counts().items() <= report.items()
+    assert run(capsys, "check", GRAPH, "--seed", "3")[0] == 2
+
+
+def test_check_warns_of_leaks_of_a_given_split_and_refuses_those_of_its_own(tmp_path, capsys, monkeypatch):
+    for name, lines in {"train": "a r b\nb r c\nc r d\n", "valid": "b r a\n", "test": "c r d\nd r e\n"}.items():
+        (tmp_path / f"kg_{name}.tsv").write_text(lines.replace(" ", "\t"))
+    code, out, _ = run(capsys, "check", tmp_path / "kg", "--task", "links", "--json")
+    notes = " ".join(json.loads(out)["notes"])
+    assert code == 0 and "2 of 3 val and test links join nodes that a message edge joins, such as b - a" in notes
+    assert "1 of 3 val and test links have a node that no training link has, such as e" in notes
+    assert "spgnn: 2 of 3 val and test links" in run(capsys, "check", tmp_path / "kg", "--task", "links")[2]
+    leaking = lambda links, shares, seed: 2 * (np.arange(len(links.source_T)) > 2).astype(np.int8)
+    monkeypatch.setattr(spgnn.graph.links, "_drawn", leaking)
+    code, _, err = run(capsys, "check", tmp_path / "kg", "--task", "links", "--split", "random")
+    assert code == 3 and "the split leaks, which is a defect of spgnn" in err

@@ -52,10 +52,10 @@ def link_shares(split: str) -> tuple[float, ...] | None:
         shares = (0.1, 0.1) if split == "random" else tuple(map(float, split.split(",")))
     except ValueError:
         shares = ()
-    if len(shares) not in (2, 3):
+    if len(shares) not in (2, 3) or not all(0 <= share < 1 for share in shares) or sum(shares[:2]) >= 1:
         raise UsageError(
-            f"--split {split}: expected auto, given, random, or shares of val, test and supervision, such as 0.1,0.1: "
-            "--task links splits pairs of nodes; a column of a table: --edge-split of `spgnn convert`"
+            f"--split {split}: expected auto, given, random, or shares of val, test and supervision, such as 0.1,0.1, "
+            "each from 0 to below 1, val and test below 1 in all: --task links splits pairs of nodes; a column of a table: --edge-split of `spgnn convert`"
         )
     return shares
 

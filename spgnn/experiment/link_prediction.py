@@ -72,7 +72,11 @@ def predict_links(
         report["embeddings"] = embeddings
     columns = found.top(k=top, known=known) if top else None
     if columns is None:
-        columns = found.score(*together(comm, pairs_of, Path(pairs), found.links))
+        given = together(comm, pairs_of, Path(pairs), found.links)
+        try:
+            columns = found.score(*given)
+        except UsageError as problem:
+            raise FormatError(f"{pairs}: {problem}") from None
     together(comm, write_table, Path(out), columns, "--out", root=0)
     return report | {"predictions": out, "rows": len(columns[found.links.kinds[0]])}
 

@@ -96,15 +96,14 @@ def places(ids: np.ndarray, values, what: str) -> np.ndarray:
 
     if ids.dtype.kind in "OU":
         ids, values = ids.astype(object), np.array([str(value) for value in values], object)
-    values = np.asarray(values)
-    if len(values) and values.dtype.kind not in "iuO":
-        raise UsageError(f"{what} is {values[0]!r}; the graph calls its nodes by numbers, {ids[0]} to {ids[-1]}")
-    if values.dtype.kind == "O" and ids.dtype.kind != "O":
-        raise UsageError(f"{what} is {values[0]!r}; the graph calls its nodes by numbers, {ids[0]} to {ids[-1]}")
+    elif (values := np.asarray(values)).dtype.kind not in "iu":  # of text, those that are numbers
+        given = [str(value) for value in values.tolist()]
+        values = np.array([int(text) if text.isascii() and text.isdigit() else text for text in given], object)
+        ids = ids.astype(object)
     found = places_of(ids, values)
     if (found < 0).any():
         at = int(np.argmax(found < 0))
-        raise UsageError(f"{what} {at + 1} is {values[at]!r}, which the graph does not have")
+        raise UsageError(f"row {at + 1}: {what} {values.tolist()[at]!r} is not in the graph")
     return found.astype(np.int64)
 
 

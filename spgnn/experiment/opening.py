@@ -21,9 +21,10 @@ from ..data.save import save_graph
 from ..dist import Communicator
 from ..dist.consistency import check_same, versions
 from ..dist.launch import share_of_threads
-from ..errors import InputError, PartitionError, ResourceError, UsageError, from_root, together
+from ..errors import GraphError, InputError, PartitionError, ResourceError, UsageError, from_root, together
 from ..graph import Graph, loaded_line, split_as, targets_of, task_of
 from ..layers.registry import ModelSpec, operator_of
+from ..links.scored_pairs import check_negatives
 from ..machine import give_back_memory
 from ..partition import Partition, PartitionFolder
 from .named import Names
@@ -108,7 +109,13 @@ class Source:
         config = self.config
         if config.features == EMBEDDING and graph.X is not None:
             graph = replace(graph, X=None, feature_names=None)
+        if config.split == "given" and graph.edge_split is None:
+            raise GraphError(
+                f"{graph.name} has no split of edges; omit --split given, or name its column by --edge-split of `spgnn convert`"
+            )
         graph = split_as(graph, config.split, config.seed)
+        if config.loss != "softmax":
+            check_negatives(graph)
         self.names.links = graph.links
         return graph
 

@@ -153,6 +153,8 @@ def prepare(source: str, config: TrainConfig, comm: Communicator) -> FullWay:
         )
     if config.on == "links":
         link_shares(config.split)
+        if config.labels:
+            raise UsageError(f"--labels {config.labels} are of nodes, which --task links does not read; omit it")
     _check_device(config, comm.size)
     ProcessGrid(comm.size, config.replication)
     is_sampled = config.mode == "full" and config.sampler != "none"

@@ -49,6 +49,17 @@ class Negatives:
             if (indptr.dtype, indices.dtype) != (np.int64, np.int32):
                 raise ShapeError(f"known links are {indptr.dtype} and {indices.dtype}; expected int64 and int32")
 
+    def is_possible(self, source_t: np.ndarray, target_t: np.ndarray) -> np.ndarray:
+        """Return which links have a negative, (t,) bool: `draw` raises for the others."""
+        first, last = self.among
+        found_t = np.zeros(len(source_t), bool)
+        for end_t, (indptr, indices) in self._replaced(source_t, target_t):
+            row_E, node_N = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr)), np.arange(len(indptr) - 1)
+            counts = (indices >= first) & (indices < last) & (indices != row_E)
+            taken_N = np.bincount(row_E[counts], minlength=len(node_N)) + ((node_N >= first) & (node_N < last))
+            found_t |= taken_N[end_t] < last - first
+        return found_t
+
     def draw(
         self, source_t: np.ndarray, target_t: np.ndarray, number_t: np.ndarray, epoch: int, threads: int = 1
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -60,7 +71,7 @@ class Negatives:
         Raises: UsageError for a node without a row of known; GraphError for a link without any negative.
         """
         rows_of, sides = (self.known, self.known_of_targets or self.known), 1 + (self.side == "either")
-        for end_t, (indptr, _) in list(zip((source_t, target_t), rows_of))[:sides]:
+        for end_t, (indptr, _) in self._replaced(source_t, target_t):
             if len(outside := end_t[(end_t < 0) | (end_t >= len(indptr) - 1)]):
                 raise UsageError(f"node {outside[0]} has no row of known links; there are {len(indptr) - 1:,} rows")
         ends = [np.ascontiguousarray(end_t, np.int32) for end_t in (source_t, target_t)]
@@ -72,9 +83,14 @@ class Negatives:
         with ThreadPoolExecutor(threads) as pool:
             failed = [at for at in pool.map(draw, bounds[:-1], bounds[1:]) if at >= 0]
         if failed:
-            found = " or ".join(f"node {end_t[failed[0]]}" for end_t in ends[:sides])
+            found = " or ".join(f"node {end_t[failed[0]]}" for end_t, _ in self._replaced(*ends))
             raise GraphError(
                 f"no negative is left of {found}: linked with every candidate, {self.among[0]} to {self.among[1] - 1}; "
                 "leave it out, or give more candidates or fewer known links"
             )
         return drawn_tK, is_source_tK
+
+    def _replaced(self, source_t: np.ndarray, target_t: np.ndarray) -> list[tuple[np.ndarray, Csr]]:
+        """Return the ends that stay when the other one is replaced, with the links of each that are known."""
+        ends = [(source_t, self.known), (target_t, self.known_of_targets or self.known)]
+        return ends[: 1 + (self.side == "either")]

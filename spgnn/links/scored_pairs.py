@@ -13,6 +13,8 @@ import numpy as np
 import torch
 
 from ..distgraph import DistGraph
+from ..errors import GraphError
+from ..graph import Graph
 from ..graph.links import MESSAGE, TRAIN, Links
 from ..spmm.kernels import _kernels
 from .negatives import Negatives
@@ -102,6 +104,21 @@ def negatives_of(
     side = "target" if links.n_sources else side
     back = known if links.is_both or side == "target" else rows(links.known(roles, True, by_relation=False))
     return Negatives(known, links.among, K, seed, side, back)
+
+
+def check_negatives(graph: Graph) -> None:
+    """Raise GraphError where a training link of a split graph has no negative: both ends are linked with all nodes."""
+    links = graph.links
+    assert links is not None
+    train = links.of(TRAIN)
+    ends = links.source_T[train], links.target_T[train]
+    if len(lost := np.flatnonzero(~negatives_of(links, 1, 0).is_possible(*ends))):
+        names = [end[lost[0]] if graph.ids is None else graph.ids[end[lost[0]]] for end in ends]
+        what = "every item" if links.n_sources else "every node"
+        raise GraphError(
+            f"{graph.name}: {len(lost):,} of {len(train):,} training links have no negative, such as {names[0]} - {names[1]}, "
+            f"linked with {what}; train with --loss softmax, which needs none, or leave them out"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,9 @@ class LinkScorer:
             seen = (MESSAGE, TRAIN) if role == VAL else (MESSAGE, TRAIN, VAL)
             found |= recommender_scores(links.source_T[links_t], self.ranks(Z_nF, links_t, seen))
         drawn = negatives_of(links, 1, self.seed, ALL, side="target")
+        links_t = links_t[drawn.is_possible(links.source_T[links_t], links.target_T[links_t])]
+        if not len(links_t):
+            return found
         ends = links.source_T[links_t], links.target_T[links_t], links_t
         node_t, _ = drawn.draw(*ends, 0, self.dgraph.A.threads)
         candidates = self.candidates(Z_nF)

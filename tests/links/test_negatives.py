@@ -32,7 +32,7 @@ def test_draws_are_no_known_links_whatever_the_batches_the_order_and_the_threads
     assert node_tK.min() == 5 and node_tK.max() == 34
     assert abs(is_source_tK.mean() - (side == "either") / 2) < 0.05
     order = np.random.default_rng(1).permutation(len(source_t))
-    for batch, threads, K in ((order, 0, 3), (order[:50], 3, 3), (order[50:51], 2, 1), (order[:0], 2, 1)):
+    for batch, threads, K in ((order, 0, 3), (order[:50], 3, 2), (order[50:51], 2, 1), (order[:0], 2, 1)):
         part = Negatives(known, (5, 35), K, 1, side, of_targets)
         found = part.draw(source_t[batch], target_t[batch], number_t[batch], 2, threads)
         assert np.array_equal(found[0], node_tK[batch, :K]) and np.array_equal(found[1], is_source_tK[batch, :K])

@@ -139,6 +139,12 @@ def test_the_best_do_not_depend_on_ranks_blocks_and_threads(comm):
         assert np.array_equal(ids_qk, expected[0]) and np.array_equal(scores_qk, expected[1])
 
 
+def test_equal_scores_are_in_the_order_of_ids_that_come_in_any_order():
+    ids, scores, of = np.zeros((1, 3), np.int64), np.zeros((1, 3)), np.arange(600)[::-1].copy()
+    given = np.ones((1, 2)), np.ones((600, 2)), of, np.zeros(2, np.int64), np.zeros(0, np.int64)
+    assert _kernels.top_candidates(*given, ids, scores) and sorted(ids[0]) == [0, 1, 2]
+
+
 def test_constant_scores_have_the_mean_rank():
     found = candidates_of(spgnn.dist.run_threads(1, lambda one: one)[0], np.ones((N, 2))).ranks(
         np.ones((5, 2)), np.arange(5)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # importing torch and MPI takes seconds
 
 SEEDS = "seeds.json"  # in the folder that has the folders of the runs
 FIRST = """
-    preset config model hidden layers dropout epochs lr weight_decay patience seed mode out overwrite resume split edges
+    preset config on model hidden layers dropout epochs lr weight_decay patience seed mode out overwrite resume split edges
     features labels method partition device threads sampler batch parts memory
 """
 
@@ -54,16 +54,15 @@ def train(graph: str, config: TrainConfig, seeds: int, as_json: bool) -> int:
     \b
       spgnn train wordnet --epochs 60
       mpirun -n 4 spgnn train wordnet --epochs 60 --out runs/out/demo
-      torchrun --nproc-per-node 4 --no-python spgnn train wordnet --epochs 60
+      spgnn train shop --task links --model lightgcn --features embedding
       spgnn train --resume runs/out/demo --epochs 100
 
     GRAPH may also be a partition folder of `spgnn partition --out`, of which a rank reads its own part. The result
     does not depend on the number of ranks. With --mode average each rank trains its parts one after the other, in the
     memory of one, and the weights become their mean: the result depends on the parts.
 
-    --out, by default a new folder runs/GRAPH-NUMBER, receives config.toml, metrics.jsonl, summary.json,
-    checkpoints/, split.npy and predictions.npy; with --seeds in OUT/seed-0 ... SIGTERM, SIGUSR1 and Ctrl-C write a
-    checkpoint after the epoch and stop.
+    --out, by default a new folder runs/GRAPH-NUMBER, receives options, metrics, checkpoints and predictions; with
+    --seeds in OUT/seed-0 ... SIGTERM, SIGUSR1 and Ctrl-C write a checkpoint after the epoch and stop.
     """
     from ..dist.launch import this_job
     from ..experiment.stopping import StopSignals

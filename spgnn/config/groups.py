@@ -138,7 +138,7 @@ class OptimiserConfig:
     weight_decay: float = option(0.0, "L2 penalty; of adamw the decay", low=0, high=1e30)
     decay_layers: Literal["all", "first"] = option("all", "layers that weight decay acts on")
     loss: Literal["auto", NumberLoss, LinkLoss] = option(
-        "auto", "mse, mae, huber of numbers; bce, bpr, softmax of links", metavar="NAME"
+        "auto", "mse, mae, huber; of links bce, bpr, softmax", metavar="NAME"
     )
     negatives: int = option(1, "negatives drawn for each link", low=1, high=10_000)
     metric: Literal["auto", Metric] = option("auto", "score that decides: accuracy, micro_f1, r2", metavar="NAME")
@@ -162,7 +162,7 @@ class SamplerConfig:
     budget: int = option(8000, "nodes drawn: node, edge, walk, frontier", low=1)
     walk: int = option(2, "steps of a random walk", low=1, high=10_000)
     fanout: str = option("25,10", "neighbours per layer, input layer first", metavar="N,N")
-    batch: int = option(0, "targets, 0: 512; cluster: parts, 0: 20; links, 0: all", low=0)
+    batch: int = option(0, "targets, 0: 512; parts, 0: 20; links, 0: all", low=0)
     class_balance: float = option(0.0, "share of targets per epoch, rare classes first", low=0, high=1)
     normalise: names.Normalise = option("auto", "undo uneven draws: both, loss, aggregator")
     subgraphs: int = option(1, "subgraphs per step, over all ranks", low=1)

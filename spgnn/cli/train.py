@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # importing torch and MPI takes seconds
 SEEDS = "seeds.json"  # in the folder that has the folders of the runs
 FIRST = """
     preset config on model hidden layers dropout epochs lr weight_decay patience seed mode out overwrite resume split edges
-    features labels method partition device threads sampler batch parts memory
+    features labels method partition device threads sampler batch memory
 """
 
 

@@ -89,7 +89,7 @@ class OnConfig:
     """What a model predicts."""
 
     heading = "Graph"
-    on: names.On = option("nodes", "whose labels, or that themselves", alias="task")
+    on: names.On = option("nodes", "what is predicted: nodes, edges or links", alias="task", metavar="NAME")
     decoder: str = option("auto", "of links: dot, distmult, complex, mlp", metavar="NAME")
 
 

@@ -55,7 +55,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class EndNames:
-    """What the user calls the ends of links: names of nodes; of a bipartite graph those of the two columns, user and item.
+    """What the user calls the ends of links: names of nodes; of a bipartite graph as its columns have them, user and item.
 
     ids  (N,) names of nodes, where they are equal in both columns as user:7 and item:7; None: numbers.
     """

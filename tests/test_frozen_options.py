@@ -41,7 +41,7 @@ FROZEN = {
     "train": f"""
         epochs lr optimizer weight_decay decay_layers patience eval_every seed seeds mode {MODEL}
         out overwrite trace watchdog checkpoint_every resume preset {GRAPH} feature_norm operator
-        method partition device threads cuda_graph {EXCHANGE.replace(" machine", "")}
+        method partition device threads cuda_graph decoder negatives {EXCHANGE.replace(" machine", "")}
         sampler budget walk fanout batch class_balance normalise subgraphs inductive
         parts hops interval sync correct evaluation memory personal loss metric on
     """,
@@ -49,16 +49,16 @@ FROZEN = {
         k method balance hosts seed out hops {GRAPH} objective effort start minimise receive c fanout
         memory nodes relabel edge_features antisymmetric
     """,
-    "measure": f"ranks k partition method seed {GRAPH} operator {MODEL} {EXCHANGE} eval_every overlap hosts simulate on",
+    "measure": f"ranks k partition method seed {GRAPH} operator {MODEL} {EXCHANGE} eval_every overlap hosts simulate on decoder",
     "plan": f"""
-        ranks partition method seed {GRAPH} {MODEL} {EXCHANGE} eval_every overlap ranks_per_host memory on
+        ranks partition method seed {GRAPH} {MODEL} {EXCHANGE} eval_every overlap ranks_per_host memory on decoder
     """,
-    "verify": f"ranks replication seed {MODEL.removesuffix(' dtype')} format features labels edges feature_norm operator on",
-    "predict": "graph out proba embeddings evaluation memory scratch",
+    "verify": f"ranks replication seed {MODEL.removesuffix(' dtype')} format features labels edges feature_norm operator on decoder",
+    "predict": "graph out proba embeddings evaluation memory scratch top pairs known",
     "report": "out pictures",
     "compare": "out",
     "info": "format features labels split",
-    "check": "format features labels split",
+    "check": "format features labels split on edges seed",
     "convert": "format features labels split source target weight relabel id one_hot missing duplicates combine edge_features antisymmetric edge_labels edge_split bipartite",
     "doctor": "calibrate force full threads",
 }

@@ -236,7 +236,7 @@ def test_plan_predicts_the_bytes_of_a_training_on_edges(folder, capsys):
 @pytest.mark.parametrize(
     "words, code, message",
     [
-        ("--sampler walk --model sage", 2, "--on edges trains on all edges at once, in 1D: omit --sampler walk"),
+        ("--sampler walk --model sage", 2, "--task edges trains on the whole graph, in 1D: omit --sampler walk"),
         ("--mode average --model sage", 2, "omit --mode average"),
         ("--model sgc", 2, "--on edges needs layers of width --hidden, and --model sgc has none"),
         ("--loss mse --epochs 1", 0, "labelled edges: "),

@@ -326,9 +326,13 @@ bool top_rows(const Scored<T>& p, const int64_t* ids, int64_t most, Best<T>* hea
             for (int64_t e = c; hits && e < last; ++e) {
                 const Best<T> one{score[e], ids[first + e]};
                 if (!before(one, *best)) continue;
-                std::pop_heap(best, best + most, before);
-                best[most - 1] = one;
-                std::push_heap(best, best + most, before);
+                int64_t at = 0;  // of the last one, whose place it takes
+                for (int64_t child; (child = 2 * at + 1) < most; at = child) {
+                    if (child + 1 < most && before(best[child], best[child + 1])) ++child;
+                    if (!before(one, best[child])) break;
+                    best[at] = best[child];
+                }
+                best[at] = one;
             }
         }
     });

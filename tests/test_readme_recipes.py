@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 RECIPES = {
     name: re.search(r"```python\n(.*?)```\n```\n(.*?)```", PAGE.split(f"## Add a {name}\n")[1].split("\n## ")[0], re.S)
-    for name in ("layer", "family", "sampler", "partitioner", "format")
+    for name in ("layer", "family", "decoder", "sampler", "partitioner", "format")
 }
 pytestmark = pytest.mark.slow
 

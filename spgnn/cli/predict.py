@@ -61,11 +61,11 @@ from .options import Sections, complete, output_options
     type=click.Choice(get_args(Known)),
     default="drop",
     metavar="drop|keep",
-    help="links of GRAPH among the K",
+    help="with --top: omit the links of GRAPH, or keep them",
 )
 @output_options
 def predict(run: str, as_json: bool, **options: Any) -> None:
-    """Predict every node's class with the best weights of RUN, the --out folder of `spgnn train`.
+    """Predict with the best weights of RUN, the --out folder of `spgnn train`: classes, numbers or links.
 
     Works in one process or on any number of ranks of mpirun or srun. The files are in original node order: .npy has a
     number per node, .csv and .parquet the columns id and class, with the names that GRAPH has, and p_CLASS of --proba.
@@ -110,6 +110,6 @@ def _links(run: str, comm, source: str | None, paths: dict[str, str | None], opt
 
     for name in ("proba", "memory", "scratch"):
         if options[name]:
-            raise UsageError(f"--{name} is not of links; omit it with --top and --pairs")
+            raise UsageError(f"--{name} predicts no links; omit it with --top and --pairs")
     wanted = WantedLinks(**{name: options[name] for name in ("top", "pairs", "known")})
     return predict_links(run, comm, paths["out"] or "", wanted, source, paths["embeddings"], write_error)

@@ -89,8 +89,8 @@ def _check_outputs(folder: Path, out: str, top: int, pairs: str) -> None:
         raise UsageError("--top K and --pairs FILE make a table each; give one of them")
     path = Path(out)
     if path.suffix not in (".csv", ".parquet") or is_of_run(folder, path):
-        what = f"--out {out}: is a file of the run" if is_of_run(folder, path) else "--top and --pairs require --out"
-        raise UsageError(f"{what}; give a file .csv or .parquet")
+        what = "is a file of the run" if is_of_run(folder, path) else "--top and --pairs write a table"
+        raise UsageError(f"--out {out or 'is missing'}: {what}; give a file .csv or .parquet")
     check_table(path, "--out")
     check_writable(path, "--out")
     if pairs:
@@ -160,7 +160,9 @@ class LinkPredictor:
             relation_p = places(np.array(links.relations, object), () if relation is None else relation, "relation")
         if not len(node_p) == len(target_p) == len(relation_p):
             raise UsageError(
-                f"score got {len(node_p)} sources, {len(target_p)} targets and {len(relation_p)} relations; expected as many of each"
+                f"score got {len(node_p)} sources, {len(target_p)} targets"
+                + f" and {len(relation_p)} relations" * (R > 1)
+                + "; expected as many of each"
             )
         candidates, scores = self.scorer.candidates(self.Z_nF), [np.empty(0, self.Z_nF.numpy().dtype)]
         for start in range(0, len(node_p), QUERIES):

@@ -32,7 +32,9 @@ class Objective:
         self.name = "custom" if loss is not None else "bce" if config.loss == "auto" else config.loss
         self.loss = loss or LOSSES.get(self.name)
         if self.loss is None and not decoder.is_product:
-            raise UsageError(f"--loss softmax scores all nodes by products, which {type(decoder).__name__} has not")
+            raise UsageError(
+                f"--loss softmax requires a decoder of products, which {type(decoder).__name__} is not: dot, distmult or complex"
+            )
         self.rows = RowOwners(dgraph)
         self.negatives = negatives_of(dgraph.links, config.negatives, config.seed)
         self.train_T = self.links.of(TRAIN)

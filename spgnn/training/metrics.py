@@ -33,7 +33,7 @@ def chosen_metric(metric: str, scorer) -> str:
         raise UsageError(f"--metric {metric} needs the logits of all nodes, which {type(scorer).__name__} has not")
     known = getattr(scorer, "metrics", SCORES[task])
     if metric != "auto" and metric not in known:
-        what = "of links" if task == "links" else f"the labels are {task}"
+        what = "links are predicted" if task == "links" else f"the labels are {task}"
         raise UsageError(f"--metric {metric}: {what}; expected one of {', '.join(known)}")
     return SCORES[task][0] if metric == "auto" else metric
 

@@ -414,7 +414,7 @@ def check_on_edges(config: TrainConfig) -> None:
         if (value := getattr(config, name)) != TrainConfig.__dataclass_fields__[name].default:
             raise UsageError(f"--{name} {value} is an option of --task links; omit it")
     if config.loss != "auto" and (config.loss in get_args(LinkLoss)) != (config.on == "links"):
-        raise UsageError(f"--loss {config.loss} is no loss of {config.on}; see --help all")
+        raise UsageError(f"--loss {config.loss} is no loss of {config.on}; bce, bpr and softmax are of links")
 
 
 def step_maker(

@@ -204,7 +204,7 @@ def read_title(path: Path, known: tuple[str, ...]) -> tuple[list[str], str, int,
     rows, _ = _first_rows(path)
     names, separator, taken = _names(rows, known)
     if len(rows) <= (names is not None):
-        raise FormatError(f"{path}: holds no row; expected one for each node")
+        raise FormatError(f"{path}: holds no row below its names")
     first = rows[names is not None]
     return (
         names or [str(c + 1) for c in range(len(cells_of(first.text, separator)))],

@@ -292,11 +292,12 @@ def leak_notes(links: Links, messages: Graph, is_given: bool) -> list[str]:
     keys, held, notes = _pair_keys(links.source_T, links.target_T, links.n_nodes, True), links.of(VAL, TEST), []
     A = messages.A
     row_E = np.repeat(np.arange(messages.n_nodes), np.diff(A.indptr))
-    is_message = np.isin(keys[held], _pair_keys(row_E, A.indices, links.n_nodes, True))
+    goals, what = (links.of(TRAIN, VAL, TEST), "target") if links.is_supervised else (held, "val and test")
+    is_message = np.isin(keys[goals], _pair_keys(row_E, A.indices, links.n_nodes, True))
     if is_message.any():
-        example = pair(held[np.argmax(is_message)])
+        example = pair(goals[np.argmax(is_message)])
         notes.append(
-            f"{_count(is_message)} of {len(held):,} val and test links join nodes that a message edge joins, such as {example}"
+            f"{_count(is_message)} of {len(goals):,} {what} links join nodes that a message edge joins, such as {example}"
         )
     train = links.of(TRAIN, MESSAGE)
     is_twice = np.isin(keys[links.of(TEST)], keys[links.of(VAL)])

@@ -28,6 +28,7 @@ CASES = {
     "pruned": {"prune": "always"},
     "patience, dropout": {"patience": 3, "epochs": 40, "dropout": 0.4},
     "scored now and then": {"eval_every": 3, "dropout": 0.1},
+    "links": {"on": "links", "features": "embedding", "split": "0.2,0.2", "batch": 40, "dropout": 0.3},
     "narrow wires, dropout": {"wire": "bfloat16", "wire_gradients": "float16", "dropout": 0.4},
 }
 
@@ -75,7 +76,8 @@ def outcome(folder) -> dict:
         for path in folder.glob("checkpoints/*/*.safetensors")
         if path.parent == list_checkpoints(folder / "checkpoints")[-1]
     }
-    return {"records": records, "summary": summary, "predictions": np.load(folder / "predictions.npy").tolist()} | files
+    predictions = np.nan_to_num(np.load(folder / "predictions.npy")).tolist()
+    return {"records": records, "summary": summary, "predictions": predictions} | files
 
 
 @parallel([1, 3])

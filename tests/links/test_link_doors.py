@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pytest
 from command_line import run
 
 import spgnn.graph.links
@@ -30,3 +31,22 @@ def test_check_warns_of_leaks_of_a_given_split_and_refuses_those_of_its_own(tmp_
     monkeypatch.setattr(spgnn.graph.links, "_drawn", leaking)
     code, _, err = run(capsys, "check", tmp_path / "kg", "--task", "links", "--split", "random")
     assert code == 3 and "the split leaks, which is a defect of spgnn" in err
+
+
+BAD = [
+    (2, "--loss mse", "--loss mse is no loss of links"), (2, "--sampler node", "omit --sampler node"),
+    (2, "--replication 2", "omit --replication 2"), (2, "--task nodes", "--features embedding learns"),
+    (2, "--labels y.npy", "--labels y.npy are of nodes"), (2, "--metric recall@20", "expected one of mrr"),
+    (2, "--split junk", "--split junk: expected"), (2, "--split 0.9,0.9", "--split 0.9,0.9: expected"),
+    (3, "--split given", "has no split of edges"), (2, "--task nodes --decoder dot", "--decoder dot is an option of"),
+    (2, "--task nodes --loss bpr", "--loss bpr is no loss of nodes"),
+    (3, "complete:n=7 --split 0,0", "training links have no negative"), (3, "complete:n=2", "1 of 1 training links have no negative"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("code, words, message", BAD)
+def test_what_links_do_not_have_is_refused_before_a_folder_is_made(tmp_path, capsys, code, words, message):
+    given = [*words.split(), "--task", "links"] if "--task" not in words else words.split()
+    graph, out = [] if "complete" in words else [GRAPH], tmp_path / "run"
+    found, _, error = run(capsys, "train", *graph, *given, "--features", "embedding", "--out", out)
+    assert found == code and error.count("spgnn: error:") == 1 and message in error and not out.exists()

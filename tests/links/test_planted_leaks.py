@@ -21,7 +21,6 @@ from spgnn.training.trainer import make_trainer
 
 N, USERS = 60, 10
 A_T, B_T = np.random.default_rng(4).integers(0, N, (2, 150))
-USER_META = {"bipartite": {"sources": USERS, "names": ["user", "item"]}}
 RING = [(i, (i + 1) % 6, TRAIN) for i in range(6)]
 TABLES = [
     ([(0, 1, TEST), (0, 2, TEST)], None, "1 of 2 val and test links join .* message .*such as 0 - 1"),
@@ -48,8 +47,8 @@ def test_a_leak_of_a_table_is_named_with_its_count_and_an_example(lines, relatio
 
 def make(kind, supervision=0.0):
     a, b = (A_T % USERS, USERS + B_T % (N - USERS)) if kind == "users" else (np.r_[A_T, B_T[:40]], np.r_[B_T, A_T[:40]])
-    graph = spgnn.graph_from_coo(a, b, N, meta=USER_META if kind == "users" else {})
-    graph = graph.with_edges("in") if kind == "lines" else graph
+    of_users = {"bipartite": {"sources": USERS, "names": ["user", "item"]}} if kind == "users" else {}
+    graph = spgnn.graph_from_coo(a, b, N, meta=of_users).with_edges("in" if kind == "lines" else "auto")
     return graph, code.split_links(graph, 0.2, 0.2, supervision, seed=1)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Literal
 
 from ..errors import SpgnnError
 from . import groups
 from .fields import changed, option
-from .names import Norm, Prune
+from .names import LinkLoss, Norm, Prune
 
 LISTED = {"metavar": "NAME,..."}
 METHODS = LISTED | {"help": "partitioners, see below"}
@@ -185,6 +186,7 @@ class VerifyConfig(
         groups.ExchangeConfig, "replication", 2, help="c of a run in 1.5D, on c*c ranks; 1: none", heading="Ranks"
     )
     seed: int = changed(groups.SeedConfig, "seed", 0, help="seed of partitions, weights and dropout", heading="Ranks")
+    loss: Literal["auto", LinkLoss] = option("auto", "of links", metavar="bce|bpr|softmax", heading="Model")
 
 
 NAMED = (TrainConfig, PartitionConfig, MeasureConfig, PlanConfig, VerifyConfig, groups.TableConfig)

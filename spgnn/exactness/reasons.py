@@ -32,6 +32,7 @@ DETACHED = (
 NOT_SUMMED = "a number of all ranks, such as a sum of all rows, whose gradient is not summed over the ranks"
 MEAN_LOSS = "the loss is the mean over the rows of a rank; return the sum, which is divided by the count of all ranks"
 OTHER_LOSS = "the sum of the ranks' losses is not the loss of all rows: is it a sum over rows?"
+DECODER = "the score of a pair depends on more than the two rows and the relation"
 OWN_BUFFER = "a buffer per rank: it is made of the rows of one rank; make it of sums over all ranks"
 
 

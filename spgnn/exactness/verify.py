@@ -14,11 +14,11 @@ import torch
 
 from ..data import load_graph
 from ..errors import SpgnnError, UsageError, check_integer
-from ..graph import Graph, check_is_graph
+from ..graph import Graph, check_is_graph, split_links
 from ..layers.foreign.wrap import check_called
 from .compared import NONE, Compared, compare, first_backward, first_forward
 from .outside import outside
-from .reasons import OWN_BUFFER, Fault, why_backward, why_forward, why_loss
+from .reasons import DECODER, OWN_BUFFER, Fault, why_backward, why_forward, why_loss
 from .verification import CHECKS, Checked, Finding, Verification
 from .watched import ONE, Loss, RankPass, Shift, Task, World, both_ways, maker, one_way, random_world, run_world
 
@@ -55,7 +55,7 @@ def verify(
     graph: Graph | str,
     ranks: Sequence[int] = (1, 2, 3, 5),
     *,
-    loss: Loss | None = None,
+    loss: Loss | str | None = None,
     replication: int = 2,
     tolerance: float = 1e-10,
     seed: int = 0,
@@ -73,11 +73,13 @@ def verify(
             graph        a Graph, or GRAPH of the command line. All modules' outputs are held: a small graph is enough.
             ranks        numbers of ranks, each with a random partition. Of a symmetric graph one more run has some edges
                          in one direction alone.
-            loss         (Z, y) -> sum over rows with a label, as `train` has it; None: a fixed function of all rows of Z.
+            loss         (Z, y) -> sum over rows with a label, as `train` has it; None: a fixed function of all rows of Z. Of
+                     links bce (None), bpr, softmax, or (positive_p, negative_pk) -> sum over positives.
             replication  c of one more run in 1.5D, on c^2 ranks; 1: none.
             tolerance    largest relative difference; of 1e-4 of the largest number of a call, or gradient, where one is smaller.
             seed         of partitions and dropout.
-            options      of distribute, such as operator and scheme.
+            options      of distribute, such as operator and scheme; and task="links": the loss of the links of `split_links`
+                     (of the graph, or split here), with learned rows where the graph has no features.
     Raises: UsageError and ShapeError of the model itself on one rank.
     """
     for size in ranks:
@@ -85,8 +87,15 @@ def verify(
     check_integer("replication", replication, 1)
     graph = load_graph(graph) if isinstance(graph, str) else graph
     check_is_graph(graph)
-    if graph.X is None:
+    on = options.pop("task", "nodes")
+    if on == "links":
+        graph, replication = split_links(graph, seed=seed) if graph.links is None else graph, 1
+    elif on != "nodes" or isinstance(loss, str):
+        raise UsageError(f"task = {on!r}, loss = {loss!r}; names of losses, and no other tasks, are of task='links'")
+    elif graph.X is None:
         raise UsageError(f"{graph.name} has no features; load_graph(..., features='ones') gives it some")
+    else:
+        graph = replace(graph, links=None)
     sizes = [size for size in ranks if size > 1]
     with torch.random.fork_rng(devices=()):  # a model may draw from torch's generator
         return _verified(Task(maker(model), {}, graph.in_use(), loss, seed, options), sizes, replication, tolerance)
@@ -162,6 +171,8 @@ def _found(check: str, case: Case, failing: list[Case], passes: dict[str, RankPa
     compared, task = case.compared[name], replace(case.task, is_training=name == "training")
     one = (_of_one(case.task) if case.edges == "one-way" else passes)[name]
     fault = Fault(task, case.world, tolerance, {of.kind for of in failing})
+    if check == "loss" and task.graph.links is not None and not callable(task.loss):
+        return Finding("decoder", check, compared.loss.size, ranks, None, None, DECODER)
     if check == "loss":
         return Finding("loss", check, compared.loss.size, ranks, None, None, why_loss(fault))
     if check == "buffers":

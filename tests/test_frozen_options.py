@@ -49,9 +49,10 @@ FROZEN = {
         k method balance hosts seed out hops {GRAPH} objective effort start minimise receive c fanout
         memory nodes relabel edge_features antisymmetric
     """,
-    "measure": f"ranks k partition method seed {GRAPH} operator {MODEL} {EXCHANGE} eval_every overlap hosts simulate on decoder",
+    "measure": f"ranks k partition method seed {GRAPH} operator {MODEL} {EXCHANGE} eval_every overlap hosts simulate on decoder loss negatives batch",
     "plan": f"""
-        ranks partition method seed {GRAPH} {MODEL} {EXCHANGE} eval_every overlap ranks_per_host memory on decoder
+        ranks partition method seed {GRAPH} {MODEL} {EXCHANGE} eval_every overlap ranks_per_host memory on decoder loss
+        negatives batch
     """,
     "verify": f"ranks replication seed {MODEL.removesuffix(' dtype')} format features labels edges feature_norm operator on decoder",
     "predict": "graph out proba embeddings evaluation memory scratch top pairs known",

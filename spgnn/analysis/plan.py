@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..config import EMBEDDING
 from ..cost.choose import HostMemory
 from ..cost.machines import Machine
 from ..cost.seconds import EDGE_PRICES, Dense, EpochTime, LayerWork, RankProduct, edge_price, epoch_seconds
@@ -102,12 +103,17 @@ def _predict(
         )
         for rank, run in enumerate(runs)
     ]  # fmt: skip
+    made, links = ranks.layers("forward", "backward"), training.links
+    if links is not None:
+        of_links = links.memory(part.owner_N, size, training.config.features == EMBEDDING)
+        memories = [replace(memory, parts=memory.parts | more) for memory, more in zip(memories, of_links)]
     peaks = [memory.peak for memory in memories]
     rank, hosts = int(np.argmax(peaks)), machine.host_of(np.arange(size))
     overlap = getattr(training.config, "overlap", True)
     seconds = partial(epoch_seconds, machine, itemsize=training.itemsize, overlap=overlap)
     return Prediction(
-        ranks=size, hosts=machine.hosts(size), report=report, epoch=seconds(ranks.layers("forward", "backward")),
+        ranks=size, hosts=machine.hosts(size), report=report,
+        epoch=seconds(made) if links is None else links.seconds(seconds(made)),
         evaluation_s=seconds(ranks.layers("evaluate"), training=False).epoch_s, memory=memories[rank], rank=rank,
         host_bytes=int(np.bincount(hosts, weights=peaks).max()), available_bytes=int(machine.memory_bytes),
     )  # fmt: skip

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.sparse as sp
 
-from ..config import MeasureConfig, PlanConfig, TrainConfig
-from ..config.names import ITEMSIZE, SCHEMES, Edges
+from ..config import EMBEDDING, MeasureConfig, PlanConfig, TrainConfig
+from ..config.names import ITEMSIZE, SCHEMES, Edges, On
 from ..cost.choose import choose_pruning, choose_scheme
 from ..cost.machines import Machine
 from ..cost.memory import array_bytes, csr_bytes
 from ..cost.pairs import count_pairs, grid_of, on_ranks, reached_rows
 from ..errors import GraphError
-from ..graph import WITH_LOOPS, Graph, given_split, labelled, random_split, with_self_loops
+from ..graph import WITH_LOOPS, Graph, given_split, labelled, random_split, split_as, with_self_loops
 from ..partition import Partition
 from .volume_report import VolumeReport
 from .volumes import counts_of_all, measure, stays_sparse
@@ -27,6 +27,7 @@ from .volumes import counts_of_all, measure, stays_sparse
 if TYPE_CHECKING:
     from ..spmm.dry.dry import DryRun
     from .epoch import FixedModel
+    from .link_rows import LinkRows
 
 
 class PlannedGraph:
@@ -36,6 +37,7 @@ class PlannedGraph:
           n_features   of the dense float32 X that a training reads where the graph has none.
           operator     of the adjacency matrix, see `normalise`.
           split, seed  which nodes train, see `train_nodes`.
+          on           links: they are split, and the graph has the message edges.
     """
 
     def __init__(
@@ -46,11 +48,14 @@ class PlannedGraph:
         operator: str = "gcn",
         split: str = "auto",
         seed: int = 0,
+        on: On = "nodes",
     ):
-        self.graph = stored.with_edges(edges)
+        self.graph = used = stored.with_edges(edges)
+        if on == "links":
+            self.graph = split_as(used, split, seed)
         self.operator, self.split, self.seed = operator, split, seed
         self.is_symmetric = self.graph.is_both_ways
-        A, X = self.graph.A, self.graph.X
+        A, X = used.A, used.X
         x_bytes = 4 * stored.n_nodes * n_features if X is None else array_bytes(X)
         if isinstance(X, sp.csr_array):
             x_bytes = csr_bytes(X.nnz, len(X.indptr), 4)
@@ -111,6 +116,7 @@ class PlannedTraining:
 
     Args: planned  its graph; layers: its model, None: rows alone are predicted.
           config   options of the training, or of a command that predicts it.
+    links  the rows of pairs of a training of links; None of others.
     """
 
     def __init__(
@@ -120,6 +126,14 @@ class PlannedTraining:
         self.itemsize = ITEMSIZE[config.dtype]
         self._is_pruned: dict[int, bool] = {}
 
+    @cached_property
+    def links(self) -> LinkRows | None:
+        """The rows of pairs of links, None of other trainings."""
+        from .link_rows import LinkRows
+
+        links, layers = self.planned.graph.links, getattr(getattr(self.layers, "model", None), "layers", None)
+        return None if links is None or not layers else LinkRows(links, self.config, layers[-1].f_out, self.itemsize)
+
     def report(
         self, part: Partition, scheme: str, c: int, ranks_per_host: int = 0, is_pruned: bool = False
     ) -> VolumeReport:
@@ -128,11 +142,15 @@ class PlannedTraining:
         if self.layers is not None:
             options = {name: getattr(self.config, name) for name in ("order", "keep", "wire", "wire_gradients")}
             options |= {"sparse_input": True, "keep_sparse": planned.keeps_sparse} if planned.has_sparse_input else {}
+            options |= (
+                {"keep": False, "input_gradient": True} if getattr(self.config, "features", "") == EMBEDDING else {}
+            )
         train_N = planned.train_N if is_pruned else None
         grid = grid_of(part.k, c, ranks_per_host)
-        return measure(
+        report = measure(
             planned.graph, part, scheme, (), grid, self.itemsize, model=self.layers, train_N=train_N, **options
         )
+        return report if self.links is None else self.links.added(report)
 
     def scheme(self, part: Partition, c: int, machine: Machine, names: Sequence[str] = SCHEMES) -> str:
         """Return the scheme that --scheme auto takes on a machine as its ranks are placed, of these names."""
@@ -157,6 +175,8 @@ class PlannedTraining:
     def is_pruned(self, part: Partition, c: int) -> bool:
         """Return whether steps prune rows, if memory takes it. That depends on the replication alone, and is decided once."""
         config, planned = self.config, self.planned
+        if planned.graph.links is not None:
+            return False
         if config.prune != "auto" or planned.graph.y is None or self.layers is None:
             return config.prune == "always"
         if c not in self._is_pruned:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from ..config import MeasureConfig, PlanConfig, input_files
+from ..config import EMBEDDING, MeasureConfig, PlanConfig, input_files
 from ..config.names import SCHEMES
 from ..errors import UsageError
 from .console import say
@@ -46,10 +46,18 @@ class Planned(Generic[Config]):
             config = replace(config, partition=graph)
         self.config = config
         check_options(config)
+        usual = {"decoder": "auto", "loss": "auto", "negatives": 1, "batch": 0}
+        given = [name for name, value in usual.items() if getattr(config, name) != value]
+        given += ["features"] if config.features == EMBEDDING else []
+        if given and config.on != "links":
+            raise UsageError(f"--{given[0]} {getattr(config, given[0])} is an option of --task links; omit it")
         loaded = load(graph, config.format, **input_files(config))
+        if config.features == EMBEDDING:
+            loaded = replace(loaded, X=None, feature_names=None)
         self.widths = widths = _widths(loaded, config, default_ends)
-        planned = PlannedGraph(loaded, config.edges, sum(widths[:1]), _operator(config), config.split, config.seed)
-        layers = _layers(config, widths, loaded.n_edge_features) if widths else None
+        how = _operator(config), config.split, config.seed, config.on
+        planned = PlannedGraph(loaded, config.edges, sum(widths[:1]), *how)
+        layers = _layers(config, widths, planned.graph) if widths else None
         self.graph, self.training = planned.graph, PlannedTraining(planned, layers, config)
         self._parts: dict[tuple, Partition] = {}
 
@@ -86,13 +94,21 @@ class Planned(Generic[Config]):
             )  # fmt: skip
         return self._parts[key]
 
+    @property
+    def copies(self) -> tuple[int, ...]:
+        """The c of --replication; of links 1."""
+        cs = integers("replication", self.config.replication)
+        if self.config.on == "links" and 1 not in cs:
+            raise UsageError(f"--task links requires --replication 1; got {self.config.replication}")
+        return (1,) if self.config.on == "links" else cs
+
     def ways(self, machine: Machine | None = None) -> Iterator[Way]:
         """Yield parts, scheme and c for each number of ranks or parts, method, scheme and c that fits it.
 
         Args: machine  two-tier is omitted, next to other schemes, where it is cover on this machine.
         """
         config = self.config
-        cs, schemes = integers("replication", config.replication), words("scheme", config.scheme)
+        cs, schemes = self.copies, words("scheme", config.scheme)
         methods = ("",) if config.partition else words("method", config.method)
         if isinstance(config, MeasureConfig) and not config.ranks:
             for k in self._numbers_of_parts(config.k):
@@ -147,7 +163,7 @@ class Planned(Generic[Config]):
 
     def most_ranks(self) -> int:
         """Return the largest number of ranks that is predicted."""
-        return max(k * c for k, c in self._grids(integers("replication", self.config.replication)))
+        return max(k * c for k, c in self._grids(self.copies))
 
     def _grids(self, cs: tuple[int, ...]) -> list[tuple[int, int]]:
         """Return (k, c) for each P of --ranks and each c whose square divides P, with --partition those that its parts fit.
@@ -173,12 +189,13 @@ class Planned(Generic[Config]):
         return fitting
 
 
-def _layers(config: MeasureConfig | PlanConfig, widths: tuple[int, ...], f_edge: int) -> FixedModel:
+def _layers(config: MeasureConfig | PlanConfig, widths: tuple[int, ...], graph: Graph) -> FixedModel:
     """Return the model that the options describe."""
     from ..analysis.epoch import without_values
     from ..layers.registry import ModelSpec
 
-    return without_values(ModelSpec.of(config, widths[0], widths[-1], f_edge).build)
+    relations = 1 if graph.links is None else graph.links.n_relations
+    return without_values(ModelSpec.of(config, widths[0], widths[-1], graph.n_edge_features, relations).build)
 
 
 def _operator(config: MeasureConfig | PlanConfig) -> str:
@@ -194,15 +211,19 @@ def _operator(config: MeasureConfig | PlanConfig) -> str:
 def _widths(graph: Graph, config: MeasureConfig | PlanConfig, default_ends: tuple[int, ...] | None) -> tuple[int, ...]:
     from ..graph import count_classes, targets_of
 
-    ends = graph.n_features, count_classes(targets_of(graph, config.on))
+    if config.on == "links":
+        ends = config.hidden if config.features == EMBEDDING else graph.n_features, config.hidden
+    else:
+        ends = graph.n_features, count_classes(targets_of(graph, config.on))
     if not all(ends):
         what = "labels" if graph.n_features else "features"
         if graph.n_features and config.on == "edges":
             raise UsageError(
                 f"{graph.name} has no labels of edges; `spgnn convert` reads them with --edge-labels COLUMN"
             )
-        if default_ends is None:
-            raise UsageError(f"{graph.name} has no {what}; give --{what} FILE")
+        if default_ends is None or config.on == "links":
+            learned = "embedding, or " if config.on == "links" else ""
+            raise UsageError(f"{graph.name} has no {what}; give --{what} {learned}FILE")
         if not default_ends:
             return ()
         ends = ends[0] or default_ends[0], ends[1] or default_ends[1]

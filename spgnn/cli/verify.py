@@ -61,7 +61,7 @@ def verify(graph: str, config: VerifyConfig, made: str, as_json: bool) -> int:
     more: dict[str, Any] = {}
     if how.on == "links":
         loaded = split_as(replace(loaded, X=None, feature_names=None) if is_learned else loaded, "auto", config.seed)
-        more = {"loss": None if config.loss == "auto" else config.loss, "task": "links"}
+        more = {"task": "links"}
     model, operator = _model(made, run, loaded, config)
     more |= {"operator": operator, "feature_norm": how.feature_norm}
     found = verify_model(model, loaded, sizes, replication=c, seed=config.seed, **more)

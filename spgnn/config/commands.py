@@ -115,6 +115,10 @@ class Predicted(
 ):
     """The options that bytes, memory and seconds of a training depend on."""
 
+    loss: Literal["auto", LinkLoss] = option("auto", "of links", metavar="bce|bpr|softmax", heading="Training")
+    negatives: int = changed(groups.OptimiserConfig, "negatives", 1, heading="Training")
+    batch: int = changed(groups.SamplerConfig, "batch", 0, help="links of an update; 0: all", heading="Training")
+
 
 @dataclass(frozen=True, kw_only=True)
 class MeasureConfig(
@@ -186,7 +190,6 @@ class VerifyConfig(
         groups.ExchangeConfig, "replication", 2, help="c of a run in 1.5D, on c*c ranks; 1: none", heading="Ranks"
     )
     seed: int = changed(groups.SeedConfig, "seed", 0, help="seed of partitions, weights and dropout", heading="Ranks")
-    loss: Literal["auto", LinkLoss] = option("auto", "of links", metavar="bce|bpr|softmax", heading="Model")
 
 
 NAMED = (TrainConfig, PartitionConfig, MeasureConfig, PlanConfig, VerifyConfig, groups.TableConfig)

@@ -8,6 +8,8 @@ from command_line import run
 
 import spgnn
 from spgnn.config import TrainConfig
+from spgnn.dist import run_threads
+from spgnn.experiment import run as train
 from spgnn.layers import GCN, Layer, Stack
 from spgnn.layers.decoders import DistMult
 from spgnn.layers.registry import ModelSpec
@@ -73,9 +75,45 @@ def test_verify_names_the_part_of_a_model_of_links_that_reads_the_rank(layer, de
 @pytest.mark.slow
 def test_verify_of_the_command_line_takes_links_and_their_runs(tmp_path, capsys):
     line = ["verify", GRAPH, "--ranks", "2", "--task", "links"]
-    code, out, _ = run(capsys, *line, "--features", "embedding", "--hidden", "4", "--loss", "softmax")
+    code, out, _ = run(capsys, *line, "--features", "embedding", "--hidden", "4")
     assert code == 0 and "exact on these ranks" in out
     learned = ["--features", "embedding", "--hidden", "4"]
     assert run(capsys, "train", GRAPH, "--task", "links", *learned, "--epochs", "1", "--out", tmp_path / "run")[0] == 0
     code, out, _ = run(capsys, *line[:4], tmp_path / "run", "--json")
     assert code == 0 and json.loads(out.splitlines()[-1])["ok"]
+
+
+@pytest.mark.parametrize("P", [2, 3, 4])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"features": "embedding", "negatives": 3},
+        {"loss": "softmax", "model": "sage", "dtype": "float64"},
+        {"features": "embedding", "model": "lightgcn", "loss": "bpr", "batch": 70, "split": "0.1,0.1,0.5"},
+    ],
+    ids=["bce", "softmax", "batches"],
+)
+def test_bytes_of_measure_are_those_that_the_first_epoch_sends(P, options, capsys):
+    options = options | {"hidden": 6, "scheme": "cover", "seed": 2}
+    line = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    code, out, _ = run(capsys, "measure", GRAPH, "--task", "links", "--ranks", str(P), *line, "--json")
+    config = TrainConfig(**options, on="links", epochs=1, threads=1)
+    summary = run_threads(P, lambda comm: train(GRAPH, config, comm))[0]
+    assert code == 0 and json.loads(out)["bytes_per_epoch"] == summary["bytes_sent"] == summary["bytes_predicted"]
+
+
+def test_plan_has_the_memory_of_links_and_refuses_what_they_have_not(capsys):
+    line = ["plan", GRAPH, "--task", "links", "--ranks", "2", "--scheme", "cover", "--json"]
+    learned = [*line, "--features", "embedding", "--hidden"]
+    small, large = (json.loads(run(capsys, *learned, width)[1]) for width in ("8", "16"))
+    parts = ("rows of pairs", "learned rows")
+    assert all(large["memory_parts_mb"][part] > small["memory_parts_mb"][part] > 0 for part in parts)
+    batches = json.loads(run(capsys, *learned, "8", "--batch", "100")[1])
+    assert batches["epoch_s"] > 2 * small["epoch_s"]
+    assert "learned rows" not in json.loads(run(capsys, *line)[1])["memory_parts_mb"]
+    for options, said in {
+        ("--task", "nodes", "--negatives", "2"): "--negatives 2 is an option of --task links",
+        ("--replication", "2"): "--task links requires --replication 1; got 2",
+    }.items():
+        code, _, err = run(capsys, *line, *options)
+        assert code == 2 and said in err

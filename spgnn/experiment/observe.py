@@ -16,6 +16,7 @@ from ..errors import ResourceError, together
 from ..spmm.operator.timing import TimedOperations
 from ..timeline.outputs import check_path, log_view, write_own_trace, write_trace
 from ..timeline.recorder import EVALUATION, Recorder
+from ..training.link_scorer import LinkScorer
 from ..training.steps import Scorer, Step, WrappedStep
 from ..training.trainer import Trainer
 
@@ -68,7 +69,12 @@ class ObservedStep(WrappedStep):
 
     def __init__(self, step: Step, recorder: Recorder):
         super().__init__(step)
-        self.scorer = ObservedScorer(step.scorer, recorder)
+        if not isinstance(step.scorer, LinkScorer):
+            self.scorer = ObservedScorer(step.scorer, recorder)
+            return
+        for name in ("scored", "final", "predictions"):
+            timed = recorder.span("scores", stage=EVALUATION)(getattr(step.scorer, name))
+            vars(step.scorer)[name] = timed
 
 
 class ObservedScorer:

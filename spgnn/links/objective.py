@@ -13,8 +13,11 @@ from ..distgraph import DistGraph
 from ..errors import UsageError, together
 from ..graph.links import TRAIN, Links
 from ..layers.decoders import Decoder
+from ..spmm.operator.timing import WAIT
 from .scored_pairs import LOSSES, Loss, Pairs, RowOwners, negatives_of, pair_loss
 from .softmax import softmax_loss
+
+PAIRS = "pairs"  # the span of their scores and gradients
 
 
 class Objective:
@@ -54,18 +57,23 @@ class Objective:
         The gradient of the decoder's weights is added to theirs.
         Args: links_t  the numbers of the links of this rank; negatives are drawn by them and by the epoch.
         """
-        dgraph, links, threads = self.dgraph, self.links, self.dgraph.A.threads
+        dgraph, links, threads, span = self.dgraph, self.links, self.dgraph.A.threads, self.dgraph.A.ops.span
         if self.loss is None:
-            return softmax_loss(self.decoder, links, dgraph, self.rows, Z_nF, links_t, size)
+            with span(PAIRS):
+                return softmax_loss(self.decoder, links, dgraph, self.rows, Z_nF, links_t, size)
         source_t, target_t, relation_t = (of[links_t] for of in (links.source_T, links.target_T, links.relation_T))
         ends = source_t, target_t, links_t
-        node_tk, is_source_tk = together(dgraph.comm, self.negatives.draw, *ends, epoch, threads)
-        exchange = self.rows.exchange(source_t, target_t, node_tk.ravel())
+        with span("negatives"):
+            node_tk, is_source_tk = together(dgraph.comm, self.negatives.draw, *ends, epoch, threads)
+        with span(WAIT):
+            exchange = self.rows.exchange(source_t, target_t, node_tk.ravel())
+            table_mF = exchange.fetch(Z_nF)
         places = lambda nodes: self.rows.places(nodes.ravel(), exchange).reshape(nodes.shape)
         pairs = Pairs(places(source_t), places(target_t), relation_t, places(node_tk), is_source_tk)
-        table_mF = exchange.fetch(Z_nF)
-        G_mF = torch.zeros_like(table_mF)
-        loss = pair_loss(self.decoder, self.loss, table_mF, G_mF, pairs, 1 / size, threads)
+        with span(PAIRS):
+            G_mF = torch.zeros_like(table_mF)
+            loss = pair_loss(self.decoder, self.loss, table_mF, G_mF, pairs, 1 / size, threads)
         del table_mF
         sent = exchange.sent_bytes(Z_nF.shape[1], Z_nF.element_size())
-        return loss, exchange.give_back(G_mF, threads), sent
+        with span(WAIT):
+            return loss, exchange.give_back(G_mF, threads), sent

@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from html import escape
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 
 from ..atomic import write_text
 from ..config import TrainConfig
+from ..config.names import LinkMetric
 from .runs import OF_THE_CALL, Run, filled, options_table, results_table, shown
 
 LAYER = "layer f_in f_out product rows multiply_adds rows_sent bytes_forward bytes_backward why"
@@ -68,6 +70,7 @@ def runs_page(runs: dict[str, Run], figures: Mapping[str, bytes]) -> Page:
     if len(runs) == 1:
         (run,) = runs.values()
         _add_traffic(page, run)
+        _add_links(page, run)
         _add_classes(page, run)
         page.section("Environment")
         page.properties(run.environment)
@@ -102,6 +105,18 @@ def _add_traffic(page: Page, run: Run) -> None:
     if sent_PP.any() and len(sent_PP) <= MOST_SHADED:
         page.section("Bytes between ranks", "kB that rank q (row) sent rank p (column) in the last epoch.")
         page.shaded(sent_PP / 1e3, [str(rank) for rank in range(len(sent_PP))], sent_PP.max() / 1e3, "{:,.4g}".format)
+
+
+def _add_links(page: Page, run: Run) -> None:
+    """Add the scores of links of val and test, and what may leak between their splits."""
+    scores, summary = run.summary.get("scores"), run.summary
+    if summary.get("on") != "links" or not isinstance(scores, dict):
+        return
+    kept = {name: of for name in ("val", "test") if isinstance(of := scores.get(name), dict)}
+    rows = [{"split": name, "links": summary.get(f"{name}_links")} | of for name, of in kept.items()]
+    ranked = "Each link of val and test is ranked among all nodes, or all items, without other known links."
+    page.section("Links", ranked, *map(str, summary.get("notes", ())))
+    page.table(*filled(rows, _headings(" ".join(("split", "links", *get_args(LinkMetric))))))
 
 
 def _add_classes(page: Page, run: Run) -> None:

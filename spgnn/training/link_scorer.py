@@ -23,6 +23,7 @@ from ..spmm.chains.autograd import mixed_precision
 from ..spmm.kernels.buffers import sum_dtype
 from ..terminal import say
 from .metrics import SCORES, SPLITS
+from .not_finite import naming_source
 
 WHILE_TRAINING = 4096  # validation links that are ranked after an epoch; all are at the end
 QUERIES = 4096  # that all ranks hold at once
@@ -99,7 +100,8 @@ class LinkScorer:
         links, found = self.links, dict.fromkeys(self.metrics, float("nan"))
         if not len(links_t):
             return found
-        ranks = self.ranks(Z_nF, links_t)
+        with naming_source(self.model, self.dgraph, self.logits):
+            ranks = self.ranks(Z_nF, links_t)
         if self._ranks is not None:
             self._ranks[links_t] = ranks.rank_q().reshape(-1, len(links_t)).T
         found |= link_scores(ranks)

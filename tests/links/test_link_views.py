@@ -9,10 +9,12 @@ from command_line import run
 import spgnn
 from spgnn.config import TrainConfig
 from spgnn.dist import run_threads
+from spgnn.errors import NumericalError
 from spgnn.experiment import run as train
 from spgnn.layers import GCN, Layer, Stack
 from spgnn.layers.decoders import DistMult
 from spgnn.layers.registry import ModelSpec
+from spgnn.timeline.outputs import read_trace
 
 GRAPH = "sbm:n=80,seed=0"
 RNG = np.random.default_rng(2)
@@ -117,3 +119,35 @@ def test_plan_has_the_memory_of_links_and_refuses_what_they_have_not(capsys):
     }.items():
         code, _, err = run(capsys, *line, *options)
         assert code == 2 and said in err
+
+
+def test_the_page_of_a_run_has_the_scores_of_links_and_what_leaks_and_its_trace_their_spans(tmp_path, capsys):
+    (tmp_path / "kg").mkdir()
+    for name, lines in {"train": [*range(12)], "valid": [12, 13], "test": [0, 14]}.items():
+        text = "".join(f"{n % 5}\tr{n % 2}\t{n % 7 + 5}\n" for n in lines)
+        (tmp_path / "kg" / f"{name}.tsv").write_text(text)
+    line = ["train", tmp_path / "kg", "--task", "links", "--features", "embedding", "--hidden", "4", "--epochs", "2"]
+    assert run(capsys, *line, "--out", tmp_path / "run", "--trace", tmp_path / "trace.json")[0] == 0
+    assert {"pairs", "negatives", "scores"} <= {event["name"] for event in read_trace(tmp_path / "trace.json")}
+    assert run(capsys, "report", tmp_path / "run")[0] == 0
+    page, summary = (
+        (tmp_path / "run" / "report.html").read_text(),
+        json.loads((tmp_path / "run/summary.json").read_text()),
+    )
+    shown = [*summary["notes"], "<td>2</td>", f"<td>{summary['scores']['test']['mrr']:.3f}</td>", "mrr pessimistic"]
+    assert all(text in page for text in shown) and "<h2>Classes" not in page and "join nodes that a message" in page
+    assert "recall@20" not in page and json.loads((tmp_path / "run/details.json").read_text()).keys() == {
+        "explanation",
+        "sent_PP",
+    }
+
+
+@pytest.mark.parametrize("loss", ["bce", "softmax"])
+def test_what_is_not_finite_is_named_with_epoch_and_source(loss):
+    graph = spgnn.split_links(spgnn.graph_from_coo(*ENDS, N, X=RNG.standard_normal((N, F))), seed=1)
+    learn = lambda comm: spgnn.train(
+        Stack(GCN(F, F, act="relu"), GCN(F, F)), spgnn.distribute(graph, comm), task="links", loss=loss, lr=1e30,
+        optimizer="sgd", epochs=9,
+    )  # fmt: skip
+    with pytest.raises(NumericalError, match=r"epoch \d.*not finite.*output of layers\.\d"):
+        run_threads(2, learn)

@@ -130,7 +130,7 @@ class LinkStep(Step):
         """Return what a summary reports of the targets."""
         links = self.objective.links
         named = {"decoder": type(self.objective.decoder).__name__.lower(), "link_loss": self.objective.name}
-        return links.counts() | named | {"negatives": self.config.negatives}
+        return links.counts() | named | {"negatives": self.config.negatives, "notes": list(links.notes)}
 
     def sent_bytes(self) -> int | None:
         """Return None: what an epoch sends depends on its draws, see measured."""

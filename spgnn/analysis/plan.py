@@ -103,7 +103,7 @@ def _predict(
         )
         for rank, run in enumerate(runs)
     ]  # fmt: skip
-    made, links = ranks.layers("forward", "backward"), training.links
+    links = training.links
     if links is not None:
         of_links = links.memory(part.owner_N, size, training.config.features == EMBEDDING)
         memories = [replace(memory, parts=memory.parts | more) for memory, more in zip(memories, of_links)]
@@ -113,7 +113,7 @@ def _predict(
     seconds = partial(epoch_seconds, machine, itemsize=training.itemsize, overlap=overlap)
     return Prediction(
         ranks=size, hosts=machine.hosts(size), report=report,
-        epoch=seconds(made) if links is None else links.seconds(seconds(made)),
+        epoch=seconds(ranks.layers("forward", "backward") * (1 if links is None else links.n_updates)),
         evaluation_s=seconds(ranks.layers("evaluate"), training=False).epoch_s, memory=memories[rank], rank=rank,
         host_bytes=int(np.bincount(hosts, weights=peaks).max()), available_bytes=int(machine.memory_bytes),
     )  # fmt: skip

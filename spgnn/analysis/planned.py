@@ -16,7 +16,7 @@ from ..config import EMBEDDING, MeasureConfig, PlanConfig, TrainConfig
 from ..config.names import ITEMSIZE, SCHEMES, Edges, On
 from ..cost.choose import choose_pruning, choose_scheme
 from ..cost.machines import Machine
-from ..cost.memory import array_bytes, csr_bytes
+from ..cost.memory import array_bytes, csr_bytes, sum_bytes
 from ..cost.pairs import count_pairs, grid_of, on_ranks, reached_rows
 from ..errors import GraphError
 from ..graph import WITH_LOOPS, Graph, given_split, labelled, random_split, split_as, with_self_loops
@@ -50,9 +50,8 @@ class PlannedGraph:
         seed: int = 0,
         on: On = "nodes",
     ):
-        self.graph = used = stored.with_edges(edges)
-        if on == "links":
-            self.graph = split_as(used, split, seed)
+        used = stored.with_edges(edges)
+        self.graph = split_as(used, split, seed) if on == "links" else used
         self.operator, self.split, self.seed = operator, split, seed
         self.is_symmetric = self.graph.is_both_ways
         A, X = used.A, used.X
@@ -116,7 +115,6 @@ class PlannedTraining:
 
     Args: planned  its graph; layers: its model, None: rows alone are predicted.
           config   options of the training, or of a command that predicts it.
-    links  the rows of pairs of a training of links; None of others.
     """
 
     def __init__(
@@ -129,10 +127,13 @@ class PlannedTraining:
     @cached_property
     def links(self) -> LinkRows | None:
         """The rows of pairs of links, None of other trainings."""
+        from ..layers.stack import layers_of
         from .link_rows import LinkRows
 
-        links, layers = self.planned.graph.links, getattr(getattr(self.layers, "model", None), "layers", None)
-        return None if links is None or not layers else LinkRows(links, self.config, layers[-1].f_out, self.itemsize)
+        if (links := self.planned.graph.links) is None or self.layers is None:
+            return None
+        F = layers_of(self.layers.model)[-1].f_out
+        return LinkRows(links, self.config, F, F * sum_bytes(self.itemsize))
 
     def report(
         self, part: Partition, scheme: str, c: int, ranks_per_host: int = 0, is_pruned: bool = False
@@ -142,9 +143,8 @@ class PlannedTraining:
         if self.layers is not None:
             options = {name: getattr(self.config, name) for name in ("order", "keep", "wire", "wire_gradients")}
             options |= {"sparse_input": True, "keep_sparse": planned.keeps_sparse} if planned.has_sparse_input else {}
-            options |= (
-                {"keep": False, "input_gradient": True} if getattr(self.config, "features", "") == EMBEDDING else {}
-            )
+            is_learned = getattr(self.config, "features", "") == EMBEDDING
+            options |= {"keep": False, "input_gradient": True} if is_learned else {}
         train_N = planned.train_N if is_pruned else None
         grid = grid_of(part.k, c, ranks_per_host)
         report = measure(
@@ -175,10 +175,8 @@ class PlannedTraining:
     def is_pruned(self, part: Partition, c: int) -> bool:
         """Return whether steps prune rows, if memory takes it. That depends on the replication alone, and is decided once."""
         config, planned = self.config, self.planned
-        if planned.graph.links is not None:
-            return False
         if config.prune != "auto" or planned.graph.y is None or self.layers is None:
-            return config.prune == "always"
+            return config.prune == "always" and planned.graph.links is None
         if c not in self._is_pruned:
             run = self.report(part, "columns", c).run
             self._is_pruned[c] = run is not None and self._saves(run, self.layers, c)

@@ -44,13 +44,16 @@ class Planned(Generic[Config]):
 
         if is_partition(graph) and not config.partition:
             config = replace(config, partition=graph)
+        if config.on == "links":
+            if 1 not in integers("replication", config.replication):
+                raise UsageError(f"--task links requires --replication 1; got {config.replication}")
+            config = replace(config, replication="1")
+        elif config.features == EMBEDDING or (config.loss, config.negatives, config.batch) != ("auto", 1, 0):
+            raise UsageError(
+                "--features embedding, --loss, --negatives and --batch are options of --task links; omit them"
+            )
         self.config = config
         check_options(config)
-        usual = {"decoder": "auto", "loss": "auto", "negatives": 1, "batch": 0}
-        given = [name for name, value in usual.items() if getattr(config, name) != value]
-        given += ["features"] if config.features == EMBEDDING else []
-        if given and config.on != "links":
-            raise UsageError(f"--{given[0]} {getattr(config, given[0])} is an option of --task links; omit it")
         loaded = load(graph, config.format, **input_files(config))
         if config.features == EMBEDDING:
             loaded = replace(loaded, X=None, feature_names=None)
@@ -94,21 +97,13 @@ class Planned(Generic[Config]):
             )  # fmt: skip
         return self._parts[key]
 
-    @property
-    def copies(self) -> tuple[int, ...]:
-        """The c of --replication; of links 1."""
-        cs = integers("replication", self.config.replication)
-        if self.config.on == "links" and 1 not in cs:
-            raise UsageError(f"--task links requires --replication 1; got {self.config.replication}")
-        return (1,) if self.config.on == "links" else cs
-
     def ways(self, machine: Machine | None = None) -> Iterator[Way]:
         """Yield parts, scheme and c for each number of ranks or parts, method, scheme and c that fits it.
 
         Args: machine  two-tier is omitted, next to other schemes, where it is cover on this machine.
         """
         config = self.config
-        cs, schemes = self.copies, words("scheme", config.scheme)
+        cs, schemes = integers("replication", config.replication), words("scheme", config.scheme)
         methods = ("",) if config.partition else words("method", config.method)
         if isinstance(config, MeasureConfig) and not config.ranks:
             for k in self._numbers_of_parts(config.k):
@@ -163,7 +158,7 @@ class Planned(Generic[Config]):
 
     def most_ranks(self) -> int:
         """Return the largest number of ranks that is predicted."""
-        return max(k * c for k, c in self._grids(self.copies))
+        return max(k * c for k, c in self._grids(integers("replication", self.config.replication)))
 
     def _grids(self, cs: tuple[int, ...]) -> list[tuple[int, int]]:
         """Return (k, c) for each P of --ranks and each c whose square divides P, with --partition those that its parts fit.
@@ -211,10 +206,9 @@ def _operator(config: MeasureConfig | PlanConfig) -> str:
 def _widths(graph: Graph, config: MeasureConfig | PlanConfig, default_ends: tuple[int, ...] | None) -> tuple[int, ...]:
     from ..graph import count_classes, targets_of
 
+    ends = graph.n_features, count_classes(targets_of(graph, config.on))
     if config.on == "links":
         ends = config.hidden if config.features == EMBEDDING else graph.n_features, config.hidden
-    else:
-        ends = graph.n_features, count_classes(targets_of(graph, config.on))
     if not all(ends):
         what = "labels" if graph.n_features else "features"
         if graph.n_features and config.on == "edges":
@@ -222,8 +216,8 @@ def _widths(graph: Graph, config: MeasureConfig | PlanConfig, default_ends: tupl
                 f"{graph.name} has no labels of edges; `spgnn convert` reads them with --edge-labels COLUMN"
             )
         if default_ends is None or config.on == "links":
-            learned = "embedding, or " if config.on == "links" else ""
-            raise UsageError(f"{graph.name} has no {what}; give --{what} {learned}FILE")
+            learned = " or embedding" if config.on == "links" else ""
+            raise UsageError(f"{graph.name} has no {what}; give --{what} FILE{learned}")
         if not default_ends:
             return ()
         ends = ends[0] or default_ends[0], ends[1] or default_ends[1]

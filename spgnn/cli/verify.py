@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..config import VerifyConfig
+from ..config import EMBEDDING, VerifyConfig
 from ..config.groups import ModelConfig
-from ..config.names import Norm
+from ..config.names import Edges, Norm
 from ..errors import UsageError
 from .console import folded, write, write_json
 from .options import EDGES_HELP, GRAPH_HELP, MODEL_HELP, OneProcess, complete, config_options, integers, output_options
@@ -20,7 +20,6 @@ from .source import load
 if TYPE_CHECKING:
     import torch
 
-    from ..experiment.prediction import KeptRun
     from ..graph import Graph
 
     Model = torch.nn.Module | Callable[[], torch.nn.Module]
@@ -45,26 +44,22 @@ def verify(graph: str, config: VerifyConfig, made: str, as_json: bool) -> int:
 
     The model is of family --model, of the folder RUN of a training, or what FUNCTION(f_in, n_classes) of a Python file
     returns: any torch module that is called as model(A, X). It runs on ranks that are threads, in float64, on random
-    partitions; a small GRAPH is enough. With --task links its edges are split, and the decoder's loss is taken. Outputs of modules, loss, gradients and buffers are compared with one rank. The
-    exit code is 6 where one differs by more than 1e-10 (relative).
+    partitions; a small GRAPH is enough. Outputs of modules, loss, gradients and buffers are compared with one rank, of
+    --task links those of a random split. The exit code is 6 where one differs by more than 1e-10 (relative).
     """
-    from ..config import EMBEDDING
     from ..exactness.verify import verify as verify_model
-    from ..experiment.prediction import KeptRun
     from ..graph import split_as
 
     sizes, c = integers("ranks", config.ranks), config.replication
-    run = KeptRun.read(Path(made)) if made and ".py:" not in made else None
-    how = config if run is None else run.config
-    is_learned = EMBEDDING in (config.features, how.features)
-    loaded = load(graph, config.format, "" if is_learned else config.features, config.labels).with_edges(how.edges)
-    more: dict[str, Any] = {}
-    if how.on == "links":
-        loaded = split_as(replace(loaded, X=None, feature_names=None) if is_learned else loaded, "auto", config.seed)
-        more = {"task": "links"}
-    model, operator = _model(made, run, loaded, config)
-    more |= {"operator": operator, "feature_norm": how.feature_norm}
-    found = verify_model(model, loaded, sizes, replication=c, seed=config.seed, **more)
+    is_learned, task = config.features == EMBEDDING, "links" if config.on == "links" else "nodes"
+    loaded = load(graph, config.format, "" if is_learned else config.features, config.labels)
+    if task == "links":
+        loaded = replace(loaded, X=None, feature_names=None) if is_learned else loaded
+        loaded = split_as(loaded.with_edges(config.edges), "auto", config.seed)
+    model, operator, norm, edges = _model(made, loaded, config)
+    loaded = loaded if task == "links" else loaded.with_edges(edges)
+    options: dict[str, Any] = {"operator": operator, "feature_norm": norm, "task": task}
+    found = verify_model(model, loaded, sizes, replication=c, seed=config.seed, **options)
     if as_json:
         for row in found.rows:
             write_json(asdict(row))
@@ -74,24 +69,32 @@ def verify(graph: str, config: VerifyConfig, made: str, as_json: bool) -> int:
     return 0 if found.ok else NOT_EXACT
 
 
-def _model(made: str, run: KeptRun | None, graph: Graph, config: VerifyConfig) -> tuple[Model, Norm]:
-    """Return a model, or a function that makes it, and its operator."""
+def _model(made: str, graph: Graph, config: VerifyConfig) -> tuple[Model, Norm, str, Edges]:
+    """Return a model, or a function that makes it, its operator, and how it uses features and edges."""
     from ..graph import count_classes, targets_of
     from ..layers.registry import ModelSpec, operator_of
 
+    n_classes = count_classes(targets_of(graph, config.on))
+    sizes, norm, edges = (graph.n_features, n_classes or NO_LABELS), config.feature_norm, config.edges
+    if graph.links is not None:
+        sizes = graph.n_features or config.hidden, config.hidden
     given = [f.name for f in fields(ModelConfig) if getattr(config, f.name) != f.default]
     if made and given:
         raise UsageError(f"--{given[0].replace('_', '-')} has no effect on {made}; omit it")
-    if run is not None:
-        run.state.pop("embedding", None)
-        return run.model(), operator_of(run.config, run.spec)
-    f_out = config.hidden if graph.links else count_classes(targets_of(graph, config.on)) or NO_LABELS
-    sizes = graph.n_features or config.hidden * bool(graph.links), f_out
     if not made:
-        relations = 1 if graph.links is None else graph.links.n_relations
-        return ModelSpec.of(config, *sizes, graph.n_edge_features, relations).build(), operator_of(config)
-    function = _function(made)
-    return lambda: function(*sizes), "gcn" if config.operator == "auto" else config.operator
+        spec = ModelSpec.of(config, *sizes, graph.n_edge_features, graph.links.n_relations if graph.links else 1)
+        model, operator = spec.build(), operator_of(config)
+    elif ".py:" in made:
+        function = _function(made)
+        model, operator = lambda: function(*sizes), "gcn" if config.operator == "auto" else config.operator
+    else:
+        from ..experiment.prediction import KeptRun
+
+        run = KeptRun.read(Path(made))
+        run.state.pop("embedding", None)
+        model, operator = run.model(), operator_of(run.config, run.spec)
+        norm, edges = run.config.feature_norm, run.config.edges
+    return model, operator, norm, edges
 
 
 def _function(made: str) -> Callable[[int, int], torch.nn.Module]:

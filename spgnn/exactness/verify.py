@@ -73,13 +73,13 @@ def verify(
             graph        a Graph, or GRAPH of the command line. All modules' outputs are held: a small graph is enough.
             ranks        numbers of ranks, each with a random partition. Of a symmetric graph one more run has some edges
                          in one direction alone.
-            loss         (Z, y) -> sum over rows with a label, as `train` has it; None: a fixed function of all rows of Z. Of
-                     links bce (None), bpr, softmax, or (positive_p, negative_pk) -> sum over positives.
+            loss         (Z, y) -> sum over rows with a label, as `train` has it; None: a fixed function of all rows of Z, of
+                         links bce. Of links bpr and softmax too, or (positive_p, negative_pk) -> sum over positives.
             replication  c of one more run in 1.5D, on c^2 ranks; 1: none.
             tolerance    largest relative difference; of 1e-4 of the largest number of a call, or gradient, where one is smaller.
             seed         of partitions and dropout.
-            options      of distribute, such as operator and scheme; and task="links": the loss of the links of `split_links`
-                     (of the graph, or split here), with learned rows where the graph has no features.
+            options      of distribute, such as operator and scheme; task="links": the loss of links, which `split_links`
+                         splits unless they are, with learned rows where the graph has no X.
     Raises: UsageError and ShapeError of the model itself on one rank.
     """
     for size in ranks:

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from ..config import TrainConfig
+from ..config import TrainConfig, build
 from ..dist import Communicator, run_threads
 from ..distgraph import DistGraph, distribute
 from ..errors import GraphError, ShapeError, UsageError
@@ -30,9 +30,7 @@ from ..spmm.operator.protocol import SpMM
 EPOCH = 1  # of dropout in the training pass
 Tree = Any  # what a module may read or return: a tensor, or lists, tuples and dicts of them
 Key = tuple[str, int]  # path of a module, and how often it was called before: of one call, on any rank
-Loss = Callable[
-    [torch.Tensor, torch.Tensor], torch.Tensor
-]  # (Z, y) -> sum over rows with a label; of links see Objective
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # (Z, y) -> sum over rows with a label
 
 
 @dataclass(frozen=True)
@@ -66,8 +64,7 @@ class Task:
     """What every rank runs: a model, drawn alike on all, on a graph; is_training: a training pass, else an evaluation.
 
     make     () -> the model; state: the weights and buffers that all ranks take.
-    graph    with links: they are the targets, and rows are learned where it has no X.
-    loss     None: a fixed linear function of all rows; of links bce. Those of links may be named.
+    graph    its links, if any, are targets; loss  None: a fixed linear function of all rows, of links bce.
     options  of distribute.
     """
 
@@ -255,14 +252,16 @@ def _run_rank(comm: Communicator, world: World, task: Task) -> RankPass:
     model.train(task.is_training)
     set_epoch(model, task.seed, EPOCH if task.is_training else 0)
     if dgraph.links is not None and dgraph.X is None:
-        dgraph = dgraph.with_embedding(_width(model), task.seed)
+        if not (width := next((width_of(layer, "f_in") for layer in layers_of(model)), None)):
+            raise UsageError(f"{dgraph.name} has no features, and the model does not say how many it reads; give X")
+        dgraph = dgraph.with_embedding(width, task.seed)
     X = dgraph.X
     if torch.is_tensor(X) and not any(weight.requires_grad for weight in model.parameters()):
         X = X.detach().clone().requires_grad_()
     try:
         with torch.set_grad_enabled(task.is_training):
             Z = model(dgraph.A, X)
-            of_links = task.is_training and dgraph.links is not None
+            of_links = task.is_training and dgraph.links
             loss, labelled = _link_loss(Z, model, dgraph, task) if of_links else _loss(Z, dgraph, task.loss, watch)
     except Exception as error:  # raised again, with the module that it comes from
         vars(error)["module"] = watch.open[-1].path if watch.open else ""
@@ -278,24 +277,15 @@ def _run_rank(comm: Communicator, world: World, task: Task) -> RankPass:
     )  # fmt: skip
 
 
-def _width(model: torch.nn.Module) -> int:
-    """Return the columns of the rows that a model reads first. Raises: UsageError where its first layer does not say it."""
-    layers = layers_of(model)
-    width = width_of(layers[0], "f_in") if layers else None
-    if width is None:
-        raise UsageError("the graph has no features, and how wide learned rows are is not known: give features")
-    return width
-
-
 def _link_loss(Z_nF: Tree, model: torch.nn.Module, dgraph: DistGraph, task: Task) -> tuple[torch.Tensor, int]:
     """Return this rank's part of the mean loss of the training links, whose gradient is the one of Objective; and its links."""
     assert dgraph.links is not None
     if not torch.is_tensor(Z_nF) or Z_nF.ndim != 2 or len(Z_nF) != len(dgraph.node_n):
         raise ShapeError(f"the model returns no row per own node; expected ({len(dgraph.node_n)}, F)")
     decoder = decoder_of(model, Z_nF.shape[1], dgraph.links.n_relations)
-    config: Any = {"loss": task.loss} if isinstance(task.loss, str) else {}
-    custom = task.loss if callable(task.loss) else None
-    objective = Objective(dgraph, decoder, TrainConfig(seed=task.seed, negatives=2, **config), custom)
+    named, custom = ("bce", task.loss) if callable(task.loss) else (task.loss or "bce", None)
+    config = build(TrainConfig, {"seed": task.seed, "negatives": 2, "loss": named})
+    objective = Objective(dgraph, decoder, config, custom)
     of_t, fixed_nF = objective.train_T[objective.is_own_T], Z_nF.detach().contiguous()
     value, G_nF, _ = objective.gradient(fixed_nF, of_t, len(objective.train_T), EPOCH)
     return (Z_nF * G_nF).sum() - (fixed_nF * G_nF).sum() + value, len(of_t)

@@ -69,12 +69,10 @@ class ObservedStep(WrappedStep):
 
     def __init__(self, step: Step, recorder: Recorder):
         super().__init__(step)
-        if not isinstance(step.scorer, LinkScorer):
+        if isinstance(step.scorer, LinkScorer):
+            step.scorer.scores_of = recorder.span("scores", stage=EVALUATION)(step.scorer.scores_of)
+        else:
             self.scorer = ObservedScorer(step.scorer, recorder)
-            return
-        for name in ("scored", "final", "predictions"):
-            timed = recorder.span("scores", stage=EVALUATION)(getattr(step.scorer, name))
-            vars(step.scorer)[name] = timed
 
 
 class ObservedScorer:

@@ -17,8 +17,6 @@ from ..spmm.operator.timing import WAIT
 from .scored_pairs import LOSSES, Loss, Pairs, RowOwners, negatives_of, pair_loss
 from .softmax import softmax_loss
 
-PAIRS = "pairs"  # the span of their scores and gradients
-
 
 class Objective:
     """min over rows and decoder: the mean over training links of l(s, scores of negatives), or of the softmax of s.
@@ -59,18 +57,17 @@ class Objective:
         """
         dgraph, links, threads, span = self.dgraph, self.links, self.dgraph.A.threads, self.dgraph.A.ops.span
         if self.loss is None:
-            with span(PAIRS):
+            with span("pairs"):
                 return softmax_loss(self.decoder, links, dgraph, self.rows, Z_nF, links_t, size)
         source_t, target_t, relation_t = (of[links_t] for of in (links.source_T, links.target_T, links.relation_T))
         ends = source_t, target_t, links_t
-        with span("negatives"):
-            node_tk, is_source_tk = together(dgraph.comm, self.negatives.draw, *ends, epoch, threads)
+        node_tk, is_source_tk = together(dgraph.comm, self.negatives.draw, *ends, epoch, threads)
         with span(WAIT):
             exchange = self.rows.exchange(source_t, target_t, node_tk.ravel())
             table_mF = exchange.fetch(Z_nF)
         places = lambda nodes: self.rows.places(nodes.ravel(), exchange).reshape(nodes.shape)
         pairs = Pairs(places(source_t), places(target_t), relation_t, places(node_tk), is_source_tk)
-        with span(PAIRS):
+        with span("pairs"):
             G_mF = torch.zeros_like(table_mF)
             loss = pair_loss(self.decoder, self.loss, table_mF, G_mF, pairs, 1 / size, threads)
         del table_mF

@@ -109,11 +109,10 @@ def _add_traffic(page: Page, run: Run) -> None:
 
 def _add_links(page: Page, run: Run) -> None:
     """Add the scores of links of val and test, and what may leak between their splits."""
-    scores, summary = run.summary.get("scores"), run.summary
-    if summary.get("on") != "links" or not isinstance(scores, dict):
+    summary, splits = run.summary, ("val", "test")
+    if summary.get("on") != "links":
         return
-    kept = {name: of for name in ("val", "test") if isinstance(of := scores.get(name), dict)}
-    rows = [{"split": name, "links": summary.get(f"{name}_links")} | of for name, of in kept.items()]
+    rows = [{"split": of, "links": summary.get(f"{of}_links")} | summary["scores"][of] for of in splits]
     ranked = "Each link of val and test is ranked among all nodes, or all items, without other known links."
     page.section("Links", ranked, *map(str, summary.get("notes", ())))
     page.table(*filled(rows, _headings(" ".join(("split", "links", *get_args(LinkMetric))))))

@@ -127,11 +127,11 @@ class PlannedTraining:
     @cached_property
     def links(self) -> LinkRows | None:
         """The rows of pairs of links, None of other trainings."""
+        if (links := self.planned.graph.links) is None or self.layers is None:
+            return None
         from ..layers.stack import layers_of
         from .link_rows import LinkRows
 
-        if (links := self.planned.graph.links) is None or self.layers is None:
-            return None
         F = layers_of(self.layers.model)[-1].f_out
         return LinkRows(links, self.config, F, F * sum_bytes(self.itemsize))
 

@@ -78,6 +78,8 @@ class TrainConfig(
 ):
     """The options of `spgnn train`, in the order of its help: the most used first."""
 
+    features: str = changed(groups.SourceConfig, "features", "", help=".npy .npz table; degree ones identity embedding")
+
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionConfig(

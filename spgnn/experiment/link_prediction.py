@@ -164,17 +164,13 @@ class LinkPredictor:
                 + f" and {len(relation_p)} relations" * (R > 1)
                 + "; expected as many of each"
             )
-        candidates, scores = self.scorer.candidates(self.Z_nF), [np.empty(0, self.Z_nF.numpy().dtype)]
-        for start in range(0, len(node_p), QUERIES):
-            at = slice(start, start + QUERIES)
-            x_qF = self.scorer.query(self.Z_nF, node_p[at], relation_p[at])
-            scores.append(candidates.scores(x_qF, target_p[at]))
+        score_p = self.scorer.pair_scores(self.Z_nF, node_p, target_p, relation_p)
         known = self.scorer.known(ALL, False)
         is_known = (
             np.asarray(known[node_p * R + relation_p, target_p]).ravel() > 0 if len(node_p) else np.empty(0, bool)
         )
         columns = self.names.columns(node_p, target_p, relation_p)
-        return columns | {"score": np.concatenate(scores), "known": is_known.astype(int)}
+        return columns | {"score": score_p, "known": is_known.astype(int)}
 
 
 def load_links(run: str | Path, comm: Communicator | None = None, graph: str | Path | None = None) -> LinkPredictor:

@@ -91,9 +91,10 @@ class EndNames:
 
 
 def places(ids: np.ndarray, values, what: str) -> np.ndarray:
-    """Return where values are in ids, (p,) int64. Raises: UsageError naming the first that is not there."""
+    """Return where values, or a single name, are in ids, (p,) int64. Raises: UsageError naming the first that is not there."""
     from ..data.table_columns import places_of
 
+    values = [values] if isinstance(values, str) else values
     if ids.dtype.kind in "OU":
         ids, values = ids.astype(object), np.array([str(value) for value in values], object)
     elif (values := np.asarray(values)).dtype.kind not in "iu":  # of text, those that are numbers

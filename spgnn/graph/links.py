@@ -22,7 +22,6 @@ TRAIN, VAL, TEST, MESSAGE = 0, 1, 2, -1  # MESSAGE: a link that is known and rea
 ROLES = {MESSAGE: "message", TRAIN: "train", VAL: "val", TEST: "test"}
 INVERSE = 0.97  # share of the pairs of two relations that are mirrored, from which on one is the inverse of the other
 SHARES = (0.1, 0.1, 0.0)  # of val, test and supervision
-NO_RELATION = np.zeros(0, np.int32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +99,7 @@ class Links:
 
     @cached_property
     def arrays(self) -> dict[str, np.ndarray]:
-        """The arrays by name, as ranks exchange them."""
+        """Ends, relation and split of the links, by the names of the fields."""
         return {name: getattr(self, name) for name in ("source_T", "target_T", "relation_T", "split_T")}
 
 
@@ -160,6 +159,10 @@ def split_links(
             f"{graph.name}: no link trains: of {len(found.source_T):,} links {len(found.of(VAL)):,} validate and "
             f"{len(found.of(TEST)):,} test; give smaller shares, or a graph with more links"
         )
+    if not len(found.of(VAL)):
+        notes.append("no link validates: the weights of the last epoch count as the best")
+    if not len(found.of(TEST)):
+        notes.append("no link tests: scores of test are null")
     messages = _messages(graph, found)
     leaks = leak_notes(found, messages, is_given)
     found = replace(found, notes=(*notes, *leaks))
@@ -379,11 +382,10 @@ def shared_links(comm, links: Links | None) -> Links | None:
         return links
     T = facts.pop("T")
     known: dict[str, Any] = {name: tuple(of) if isinstance(of, list) else of for name, of in facts.items()}
-    arrays: dict[str, Any] = {}
-    for name in ("source_T", "target_T", "relation_T", "split_T"):
-        array = np.empty(T, np.int8 if name == "split_T" else np.int32)
-        if comm.rank == 0 and links is not None:
-            array[:] = getattr(links, name)
+    types = dict.fromkeys(("source_T", "target_T", "relation_T"), np.int32) | {"split_T": np.int8}
+    arrays: dict[str, Any] = {name: np.empty(T, dtype) for name, dtype in types.items()}
+    for name, array in arrays.items():
+        if links is not None and comm.rank == 0:
+            array[:] = links.arrays[name]
         comm.broadcast(array)
-        arrays[name] = array
     return Links(**arrays, **known)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -19,7 +18,6 @@ from ..graph.links import MESSAGE, TRAIN, Links
 from ..spmm.kernels import _kernels
 from .negatives import Negatives
 
-Side = Literal["target", "either"]  # the end of a link that a negative replaces
 AT_ONCE = 1 << 19  # numbers of the rows of pairs that are scored at once
 
 
@@ -95,15 +93,14 @@ class RowExchange:
         return own
 
 
-def negatives_of(
-    links: Links, K: int, seed: int, roles: tuple[int, ...] = (TRAIN, MESSAGE), side: Side = "either"
-) -> Negatives:
-    """Return what draws negatives of links that are no links of some roles; of users, their items are replaced."""
+def negatives_of(links: Links, K: int, seed: int, roles: tuple[int, ...] = (TRAIN, MESSAGE)) -> Negatives:
+    """Return what draws negatives of links that are no links of some roles: of either end, of users the items."""
     rows = lambda of: (of.indptr.astype(np.int64), of.indices.astype(np.int32))
     known = rows(links.known(roles, by_relation=False))
-    side = "target" if links.n_sources else side
-    back = known if links.is_both or side == "target" else rows(links.known(roles, True, by_relation=False))
-    return Negatives(known, links.among, K, seed, side, back)
+    if links.n_sources:
+        return Negatives(known, links.among, K, seed)
+    back = known if links.is_both else rows(links.known(roles, True, by_relation=False))
+    return Negatives(known, links.among, K, seed, "either", back)
 
 
 def check_negatives(graph: Graph) -> None:

@@ -108,18 +108,27 @@ class LinkScorer:
         if links.n_sources:
             seen = (MESSAGE, TRAIN) if role == VAL else (MESSAGE, TRAIN, VAL)
             found |= recommender_scores(links.source_T[links_t], self.ranks(Z_nF, links_t, seen))
-        drawn = negatives_of(links, 1, self.seed, ALL, side="target")
+        drawn = negatives_of(links, 1, self.seed, ALL)
         links_t = links_t[drawn.is_possible(links.source_T[links_t], links.target_T[links_t])]
         if not len(links_t):
             return found
-        ends = links.source_T[links_t], links.target_T[links_t], links_t
-        node_t, _ = drawn.draw(*ends, 0, self.dgraph.A.threads)
-        candidates = self.candidates(Z_nF)
-        of = lambda ends: np.concatenate(
-            [candidates.scores(x, ends[at]) for at, x in self._queries(Z_nF, links_t, False)]
-        )
-        found["roc_auc"], found["average_precision"] = auc_and_ap(of(links.target_T[links_t]), of(node_t[:, 0]))
+        source_t, target_t = links.source_T[links_t], links.target_T[links_t]
+        node_tk, is_source_tk = drawn.draw(source_t, target_t, links_t, 0, self.dgraph.A.threads)
+        node_t, is_source_t = node_tk[:, 0], is_source_tk[:, 0]
+        wrong = np.where(is_source_t, node_t, source_t), np.where(is_source_t, target_t, node_t)
+        scores = [self.pair_scores(Z_nF, *ends, links.relation_T[links_t]) for ends in ((source_t, target_t), wrong)]
+        found["roc_auc"], found["average_precision"] = auc_and_ap(*scores)
         return found
+
+    def pair_scores(
+        self, Z_nF: torch.Tensor, source_p: np.ndarray, target_p: np.ndarray, relation_p: np.ndarray
+    ) -> np.ndarray:
+        """Return the scores of pairs (p,), on all ranks."""
+        candidates, scores = self.candidates(Z_nF), [np.empty(0, Z_nF.numpy().dtype)]
+        for start in range(0, len(source_p), QUERIES):
+            at = slice(start, start + QUERIES)
+            scores.append(candidates.scores(self.query(Z_nF, source_p[at], relation_p[at]), target_p[at]))
+        return np.concatenate(scores)
 
     def ranks(self, Z_nF: torch.Tensor, links_t: np.ndarray, seen: tuple[int, ...] = ALL) -> LinkRanks:
         """Return the rank of each link among the targets, and among the sources unless those are users.

@@ -103,7 +103,8 @@ def check(kind):
         share, users = (np.minimum(above + equal + 1, 20) - np.minimum(above, 20)) / (equal + 1), links.source_T[held]
         assert found["recall@20"] == pytest.approx(np.mean([share[users == u].mean() for u in set(users)])), "recall"
     s, t = links.source_T[held], links.target_T[held]
-    d = S_NN[s, t][:, None] - S_NN[s, negatives_of(links, 1, 0, ALL, side="target").draw(s, t, held, 0)[0][:, 0]]
+    (w,), (is_source,) = (of.T for of in negatives_of(links, 1, 0, ALL).draw(s, t, held, 0))
+    d = S_NN[s, t][:, None] - S_NN[np.where(is_source, w, s), np.where(is_source, t, w)]
     assert found["roc_auc"] == pytest.approx(np.mean((d > 0) + (d == 0) / 2)), "roc_auc"
 
 
@@ -138,7 +139,7 @@ FAULTS = {
     "val items are candidates": (U, "ranks", of(S, "ranks", lambda of, *a: of(*a[:3], (TRAIN, TEST)))),
     "a mean of ROC-AUC": (P, "roc_auc", of(link_scorer, "auc_and_ap", lambda of, p, m: np.mean(
         [of(p[i::2], m[i::2]) for i in (0, 1)], axis=0).tolist())),
-    "ROC-AUC of links": (P, "roc_auc", of(link_scorer, "negatives_of", lambda of, l, *a, side: of(l, 1, 0, (), side))),
+    "ROC-AUC of links": (P, "roc_auc", of(link_scorer, "negatives_of", lambda of, l, *a: of(l, 1, 0, ()))),
     "dropout in evaluation": (P, "rows", (Stack, "eval", lambda self: self.train())),
 }  # fmt: skip
 

@@ -120,7 +120,10 @@ def test_a_user_without_a_held_out_item_is_no_part_of_recall(comm):
 def test_a_node_that_never_trains_is_named_and_ranked():
     split = np.array([0, 0, 0, 2], np.int8)
     graph = spgnn.split_links(spgnn.graph_from_coo([0, 1, 2, 3], [1, 2, 0, 4], 5, edge_split=split))
-    assert graph.links.notes == ("1 of 1 val and test links have a node that no training link has, such as 3",)
+    assert graph.links.notes == (
+        "no link validates: the weights of the last epoch count as the best",
+        "1 of 1 val and test links have a node that no training link has, such as 3",
+    )
     found, ranks = scored(None, graph, np.array([[1], [1], [1], [0], [1]]))
     assert ranks[3].tolist() == [3, 5]  # (3, ?): five scores of 0; (?, 4): four others score 1, and 3 scores 0
 

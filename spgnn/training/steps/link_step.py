@@ -110,7 +110,7 @@ class LinkStep(Step):
         dgraph, n = self.dgraph, len(self.dgraph.node_n)
         self.model.train()
         set_epoch(self.model, self.config.seed, number)
-        with mixed_precision(dgraph.A), unchanged(None):
+        with mixed_precision(dgraph.A), unchanged(dgraph.X):
             Z_nF = self.model(dgraph.A, dgraph.X)
         if Z_nF.ndim != 2 or len(Z_nF) != n:
             raise ShapeError(f"the model returns {tuple(Z_nF.shape)}; expected ({n}, F), a row per own node")
@@ -130,7 +130,8 @@ class LinkStep(Step):
         """Return what a summary reports of the targets."""
         links = self.objective.links
         named = {"decoder": type(self.objective.decoder).__name__.lower(), "link_loss": self.objective.name}
-        return links.counts() | named | {"negatives": self.config.negatives, "notes": list(links.notes)}
+        drawn = {} if self.objective.loss is None else {"negatives": self.config.negatives}
+        return links.counts() | named | drawn | {"notes": list(links.notes)}
 
     def sent_bytes(self) -> int | None:
         """Return None: what an epoch sends depends on its draws, see measured."""

@@ -154,19 +154,22 @@ def split_links(
         found = replace(found, split_T=_drawn(found, shares, seed))
     elif supervision:
         found = replace(found, split_T=_supervised(found, found.split_T, supervision, np.random.default_rng(seed)))
-    if not len(found.of(TRAIN)):
-        raise GraphError(
-            f"{graph.name}: no link trains: of {len(found.source_T):,} links {len(found.of(VAL)):,} validate and "
-            f"{len(found.of(TEST)):,} test; give smaller shares, or a graph with more links"
-        )
-    if not len(found.of(VAL)):
-        notes.append("no link validates: the weights of the last epoch count as the best")
-    if not len(found.of(TEST)):
-        notes.append("no link tests: scores of test are null")
     messages = _messages(graph, found)
     leaks = leak_notes(found, messages, is_given)
-    found = replace(found, notes=(*notes, *leaks))
+    found = replace(found, notes=(*notes, *_role_notes(found, graph.name), *leaks))
     return replace(messages, links=found)
+
+
+def _role_notes(found: Links, name: str) -> list[str]:
+    """Return notes on splits without a link; GraphError where none trains."""
+    trained, val, test = (len(found.of(role)) for role in (TRAIN, VAL, TEST))
+    if not trained:
+        raise GraphError(
+            f"{name}: no link trains: of {len(found.source_T):,} links {val:,} validate and {test:,} test; give smaller "
+            "shares, or a graph with more links"
+        )
+    notes = [] if val else ["no link validates: the weights of the last epoch count as the best"]
+    return notes if test else [*notes, "no link tests: scores of test are null"]
 
 
 def split_as(graph: Graph, split: str, seed: int) -> Graph:

@@ -16,6 +16,20 @@ from torch.optim.adam import adam
 from ..config import TrainConfig
 from ..errors import CheckpointError, UsageError
 
+PIECE = 1 << 22  # entries of a weight that are moved at once: temporaries of learned rows are as large
+
+
+def _pieces(parameters, means, squares, steps) -> list[list[torch.Tensor]]:
+    """Return weights, gradients, means, squares and steps in pieces of rows; a piece but the last counts a copy of the step."""
+    found: list[list[torch.Tensor]] = [[] for _ in range(5)]
+    for p, mean, square, step in zip(parameters, means, squares, steps):
+        assert p.grad is not None
+        rows = max(1, PIECE // max(1, p[:1].numel())) if p.ndim and not p.is_cuda else 0
+        parts = [of.split(rows) if rows else (of,) for of in (p, p.grad, mean, square)]
+        for of, part in zip(found, (*parts, [*(step.clone() for _ in parts[0][1:]), step])):
+            of += part
+    return found
+
 
 class Optimizer:
     """W -= lr update(dW + decay W) for groups of weights with a decay of their own.
@@ -63,9 +77,9 @@ class Optimizer:
                     p.mul_(1 - self.lr * decay)
                 decay = 0.0
             on_device = all(p.is_cuda for p in parameters)  # then a launch for all weights, not one for each
-            weights: list[torch.Tensor] = [*parameters]
+            moved = _pieces(parameters, means, squares, steps)
             adam(
-                weights, [p.grad for p in weights if p.grad is not None], means, squares, [], steps,
+                *moved[:4], [], moved[4],
                 foreach=on_device, capturable=on_device, amsgrad=False, beta1=0.9, beta2=0.999, lr=self.lr,
                 weight_decay=decay, eps=1e-8, maximize=False,
             )  # fmt: skip

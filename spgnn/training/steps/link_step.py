@@ -33,6 +33,19 @@ from .step import Step, sum_gradients, sum_loss, sum_ranks
 from .step_rows import StepRows
 
 
+class _GradientLater(torch.autograd.Function):
+    """0, with a gradient in Z that comes later: backward takes it out of a list, so Z and it are freed before and on the way."""
+
+    @staticmethod
+    def forward(ctx: Any, Z_nF: torch.Tensor, later: list[torch.Tensor]) -> torch.Tensor:
+        ctx.later = later
+        return Z_nF.new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, _: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return ctx.later.pop(), None
+
+
 class LinkStep(Step):
     """A Step whose targets are the training links of a DistGraph, see Objective.
 
@@ -114,13 +127,18 @@ class LinkStep(Step):
             Z_nF = self.model(dgraph.A, dgraph.X)
         if Z_nF.ndim != 2 or len(Z_nF) != n:
             raise ShapeError(f"the model returns {tuple(Z_nF.shape)}; expected ({n}, F), a row per own node")
-        rows_nF = Z_nF.detach().to(sum_dtype(Z_nF.dtype)).contiguous()
+        rows_nF, later = Z_nF.detach().to(sum_dtype(Z_nF.dtype)).contiguous(), []
+        root = _GradientLater.apply(Z_nF, later) if Z_nF.requires_grad else None
+        dtype = Z_nF.dtype
+        del Z_nF
         loss, G_nF, sent = self.objective.gradient(rows_nF, links_t, size, epoch)
         del rows_nF
         value = sum_loss(loss, self.comm)
+        later.append(G_nF.to(dtype))
+        del G_nF
         with on_this_thread(dgraph.A):
-            if Z_nF.requires_grad:
-                Z_nF.backward(G_nF.to(Z_nF.dtype))
+            if root is not None:
+                root.backward()
         shared = [p for p in self.model.parameters() if p.requires_grad and not is_of_nodes(p)]
         if shared:
             sum_gradients(shared, self.comm)

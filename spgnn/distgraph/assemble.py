@@ -184,7 +184,13 @@ def _table(rows: EdgeRows, of_oo: np.ndarray, of_og: np.ndarray, loopless_n: np.
     """Return the table of the edges of the own and ghost blocks, whose numbers among the rows are given."""
     rows = rows.select(np.concatenate([of_oo, of_og]))
     attr_EF = torch.from_numpy(rows.attr_EF).to(layout.pool.device, sum_dtype(layout.dtype))
-    return EdgeTable(attr_EF, rows.ids_E, rows.n_listed, loopless_n, rows.y_E, rows.split_E, rows.is_reversed)
+    found = EdgeTable(attr_EF, rows.ids_E, rows.n_listed, loopless_n, rows.y_E, rows.split_E, rows.is_reversed)
+    if rows.y_E is None or task_of(rows.y_E) != "classes":
+        return found
+    most_2 = np.array([rows.y_E.max(initial=-1) + 1, (rows.ids_E < 0).any()], np.int64)
+    layout.comm.all_reduce(most_2, "max")
+    R, has_reverse = int(most_2[0]), bool(most_2[1])
+    return replace(found, n_relations=R * (1 + has_reverse), has_reverse=has_reverse)
 
 
 def check_rows(comm: Communicator, rows: GraphRows) -> None:

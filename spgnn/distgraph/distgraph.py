@@ -173,7 +173,7 @@ class DistGraph:
                 f"{self.name}: {lost:,} of {table.n_listed:,} listed edges weigh 0, which is no edge, and cannot be predicted; "
                 "drop these rows, or read no weights (--weight none of `spgnn convert`)"
             )
-        y_E, C = label_rows(table.y_E, self.comm, self.A.dtype)
+        y_E, C = label_rows(_of_listed(table), self.comm, self.A.dtype)
         names = self.names if self.on == "edges" else replace(self.names, classes=self.names.edge_classes)
         of = {"n_classes": C, "task": task_of(table.y_E), "names": names}
         return replace(self, y_n=y_E, split_n=table.split_E, on="edges", **of)
@@ -242,6 +242,15 @@ class DistGraph:
         if isinstance(self.A.edge_table, NoEdgeTable):
             raise UsageError(f"{what}: {self.A.edge_table.why}")
         return self.A.edge_table
+
+
+def _of_listed(table: EdgeTable) -> np.ndarray | None:
+    """Return the labels of edges; none of a reverse edge that was added, unless it has several."""
+    if table.y_E is None or task_of(table.y_E) == "labels":
+        return table.y_E
+    y_E = table.y_E.copy()
+    y_E[table.ids_E < 0] = np.nan if y_E.dtype.kind == "f" else -1
+    return y_E
 
 
 def label_rows(y_n: np.ndarray | None, comm: Communicator, dtype: torch.dtype) -> tuple[torch.Tensor | None, int]:

@@ -77,9 +77,10 @@ def reversed_edges(A: sp.csr_array) -> tuple[sp.csr_array, np.ndarray]:
     return sp.csr_array((A.data[T.data], T.indices, T.indptr), shape=A.shape), T.data
 
 
-def with_reverse_edges(A: sp.csr_array) -> tuple[sp.csr_array, np.ndarray, np.ndarray]:
+def with_reverse_edges(A: sp.csr_array, of_all: bool = False) -> tuple[sp.csr_array, np.ndarray, np.ndarray]:
     """Add the reverse of each edge whose pair of nodes has none in the other direction; self-loops stay.
 
+    Args:    of_all  of each edge, self-loops too: the inverse of its relation.
     Returns: A with them; for each of its nonzeros the nonzero of the given A that it copies, (E,); is it added, (E,) bool.
     """
     n = A.shape[0]
@@ -87,7 +88,7 @@ def with_reverse_edges(A: sp.csr_array) -> tuple[sp.csr_array, np.ndarray, np.nd
     pair_E, back_E = row_E * n + A.indices, A.indices * np.int64(n) + row_E
     at = np.searchsorted(pair_E, back_E)
     at[at == len(pair_E)] = 0
-    lacks = np.flatnonzero(pair_E[at] != back_E) if len(pair_E) else np.empty(0, np.int64)
+    lacks = np.flatnonzero((pair_E[at] != back_E) | of_all) if len(pair_E) else np.empty(0, np.int64)
     pair, of = np.concatenate([pair_E, back_E[lacks]]), np.concatenate([np.arange(len(pair_E)), lacks])
     order = np.argsort(pair, kind="stable")
     pair, of = pair[order], of[order]

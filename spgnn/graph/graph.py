@@ -190,6 +190,11 @@ class Graph(metaclass=NamesKeywords):
         return self.task == "numbers"
 
     @property
+    def is_typed(self) -> bool:
+        """Classes of edges are their relations, meta["typed"]: used both ways, each edge has its inverse."""
+        return bool(self.meta.get("typed"))
+
+    @property
     def n_classes(self) -> int:
         """C: 1 + the largest label, or the columns of several labels or of numbers; 0 without labels."""
         return count_classes(self.y)
@@ -212,7 +217,7 @@ class Graph(metaclass=NamesKeywords):
         in or reversed: v reads u, as PyG and DGL have it; out or directed: u reads v, as stored.
         auto: what was chosen before; else in for graphs of from_pyg and from_dgl (meta["edges"]), both for others.
         With edge_attr, pairs of nodes that have edges in one direction alone get the reverse of each, with the same
-        weight and attributes, of antisymmetric columns with the other sign.
+        weight and attributes, of antisymmetric columns with the other sign; of a typed graph each edge does.
         Raises: GraphError naming an edge whose two directions have different weights, for both.
         """
         if edges not in names.EDGES:
@@ -324,7 +329,7 @@ def _with_attributed(graph: Graph, edges: Edges) -> Graph:
     if edges == "reversed":
         A, of_E = reversed_edges(graph.A)
         return replace(graph, A=A, edge_attr=graph.edge_attr[of_E], edge_ids=graph.edge_ids[of_E], edges=edges)
-    A, of_E, is_new_E = with_reverse_edges(graph.A)
+    A, of_E, is_new_E = with_reverse_edges(graph.A, graph.is_typed)
     if not is_new_E.any():
         return replace(graph, edges=edges)
     edge_attr, ids = graph.edge_attr[of_E], graph.edge_ids[of_E]

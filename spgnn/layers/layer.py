@@ -264,7 +264,7 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
 def _drawn(shape: Sequence[int], start: float, generator: torch.Generator | None = None) -> torch.Tensor:
     if len(shape) < 2:
         return torch.full(tuple(shape), float(start))
-    bound = math.sqrt(6 / (shape[0] + shape[1]))
+    bound = math.sqrt(6 / (shape[-2] + shape[-1]))
     return torch.empty(shape, dtype=torch.float32).uniform_(-bound, bound, generator=generator)
 
 

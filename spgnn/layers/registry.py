@@ -51,6 +51,7 @@ FILES = {
     "propagation": ("SGC", "APPNP", "LightGCN", "GCNII", "MixHop"),
     "dense": ("MLP", "NGNN"),
     "edge_layers": ("EdgeEncoder", "EdgeMLP", "EdgeDecoder", "GINE", "NNConv", "Transformer", "PNA", "GatedGCN"),
+    "relation_layers": ("RGCN",),
 }
 CLASSES = {name: file for file, names in FILES.items() for name in names}
 LISTED = "layers"  # a ModelSpec of layers that are listed: [class, keywords] of each, and the keywords of the Stack

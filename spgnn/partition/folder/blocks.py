@@ -158,11 +158,8 @@ def edges_of(graph: Graph) -> EdgeRows | None:
         y_L if y_L is None or y_L.dtype.kind == "f" else y_L.astype(np.int64 if y_L.ndim == 1 else np.int8, copy=False)
     )
     y_E, split_E = (None if rows_L is None else rows_L[of] for rows_L in (y_L, graph.edge_split))
-    is_added_E = graph.edge_ids < 0
-    if y_E is not None and task_of(y_E) != "labels":  # a reverse edge has no label
-        y_E[is_added_E] = np.nan if y_E.dtype.kind == "f" else -1
     if split_E is not None:
-        split_E[is_added_E] = NO_SPLIT
+        split_E[graph.edge_ids < 0] = NO_SPLIT
     listed, is_reversed = graph.meta["edges_listed"], graph.edges == "reversed"
     return EdgeRows(graph.edge_attr, graph.edge_ids, listed, y_E, split_E, is_reversed)
 

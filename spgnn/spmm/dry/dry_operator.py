@@ -176,6 +176,7 @@ class DryOperator(Operator):
     """
 
     device, threads, sent_so_far = META, 0, 0
+    relations = np.zeros(0, np.int64), 1  # which nonzeros have which is not known
     dtype, order, holds_own = (property(attrgetter(f"setting.{name}")) for name in ("dtype", "order", "holds_own"))
 
     def __init__(self, setting: Setting, record: Recording, n: int, m: int, name: str, suffix: str | None, step=""):

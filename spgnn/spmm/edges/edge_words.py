@@ -56,7 +56,7 @@ def rows(A: AtLayer, U_mF: torch.Tensor) -> torch.Tensor:
 
 def cols(A: AtLayer, V: Source) -> torch.Tensor:
     """V_j for each nonzero (i, j), (E, F). Collective."""
-    return OnEdges.apply(A, None, *_source(A, "cols", V), None)
+    return OnEdges.apply(A, None, *source_of(A, "cols", V), None)
 
 
 def on_edges(A: AtLayer, U_mC: torch.Tensor, V: Source, add_EC: torch.Tensor | None = None) -> torch.Tensor:
@@ -65,7 +65,7 @@ def on_edges(A: AtLayer, U_mC: torch.Tensor, V: Source, add_EC: torch.Tensor | N
     W [H_i, H_j, E_ij] is on_edges(H W_1, H W_2, E W_3), with products by rows of nodes, and C columns that travel.
     """
     _check_rows("U", U_mC, A)
-    of_V = _source(A, "on_edges", V)
+    of_V = source_of(A, "on_edges", V)
     C = U_mC.shape[1]
     if of_V[0].shape[1] != C:
         raise ShapeError(f"A.on_edges: U has {C} columns and V {of_V[0].shape[1]}; expected as many")
@@ -80,7 +80,7 @@ def dot(A: AtLayer, U_mKD: torch.Tensor, V: Source, heads: int = 1) -> torch.Ten
     """<U_i, V_j> of each head for each nonzero, (E, K). Collective."""
     check_integer("heads", heads, 1)
     _check_rows("U", U_mKD, A)
-    of_V = _source(A, "dot", V)
+    of_V = source_of(A, "dot", V)
     if of_V[0].shape[1] != U_mKD.shape[1] or U_mKD.shape[1] % heads:
         raise ShapeError(
             f"A.dot: U has {U_mKD.shape[1]} columns and V {of_V[0].shape[1]}; expected as many, a multiple of {heads} heads"
@@ -96,7 +96,7 @@ def sum_(A: AtLayer, M_EF: torch.Tensor, V: Source | None = None) -> torch.Tenso
     _check_values("M", M_EF, A)
     if V is None:
         return RowSums.apply(A, M_EF, False)
-    of_V, K = _source(A, "sum", V), M_EF.shape[1]
+    of_V, K = source_of(A, "sum", V), M_EF.shape[1]
     if K < 1 or of_V[0].shape[1] % K:
         raise ShapeError(f"A.sum: V has {of_V[0].shape[1]} columns; expected a multiple of the K = {K} heads of S")
     return WeightedSum.apply(A, M_EF, *of_V)
@@ -178,7 +178,7 @@ def local_graph(A: AtLayer, H_mF: torch.Tensor) -> tuple[torch.Tensor, torch.Ten
     return fetch(A, H_mF).tensor, A.edge_index, A.edge_attr
 
 
-def _source(A: AtLayer, word: str, V: Source) -> tuple[torch.Tensor, torch.Tensor | None, bool]:
+def source_of(A: AtLayer, word: str, V: Source) -> tuple[torch.Tensor, torch.Tensor | None, bool]:
     """Return V as a tensor, its ghost rows where they are cached, and whether it has the rows of all columns."""
     if isinstance(V, ColumnRows):
         return tensor_of(A, V), None, True

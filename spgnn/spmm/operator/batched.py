@@ -54,6 +54,12 @@ class Batched(Operator):
         attr_EF = self.inner.edge_attr
         return None if attr_EF is None else attr_EF[self._edges[0]]
 
+    @made_once
+    def relations(self) -> tuple[np.ndarray, int]:
+        """The relations of the graph's edges, the same in all snapshots."""
+        relation_E, R = self.inner.relations
+        return relation_E[self._edges[0].numpy()], R
+
     def with_norm(self, how: Norm | None) -> Batched:
         """Return the operator of another normalisation of the same graph; None: this one. Collective at first."""
         if how is None or how == self.name:

@@ -58,6 +58,7 @@ class SpMM(Protocol):
     edge_index: torch.Tensor  # (2, E) int64, the place of column and row of each nonzero among own and ghost columns
     edge_ids: np.ndarray  # (E,) int64, the original id of the column of each nonzero
     edge_attr: torch.Tensor | None  # (E, F_e) of the type of sums, attributes of edges; subgraphs refuse
+    relations: tuple[np.ndarray, int]  # (E,) the relation of each nonzero, and R of the whole graph; refused without
     dtype: torch.dtype  # of H and A H; weights and sums: sum_dtype(dtype)
     device: torch.device
     pool: Pool

@@ -13,7 +13,7 @@ import torch
 
 from ...config.names import Norm
 from ...errors import UsageError
-from ..edges.edge_table import EdgeTable, NoEdgeTable
+from ..edges.edge_table import EdgeTable, NoEdgeTable, relations_of
 from ..exchange.ghosts import ColumnBlock, rounded
 from ..kernels.buffers import BufferPool, Pool
 from .facts import Key, SpMM, Value, made_once
@@ -34,6 +34,7 @@ class Operator(SpMM):
     edge_table: EdgeTable | NoEdgeTable | None = None  # of the rank, where the graph has attributes of edges
     # Attributes of the nonzeros of all column blocks, (E, F), of the type of sums; None: the graph has none.
     edge_attr = made_once(lambda self: None if self.edge_table is None else self.edge_table.attr_of(self))
+    relations = made_once(lambda self: relations_of(self.edge_table, self))
     pool: Pool = made_once(lambda self: BufferPool())
     out_ids: np.ndarray = made_once(lambda self: self.node_n[: self.n])
     column_ids: np.ndarray = made_once(lambda self: np.concatenate([block.ids_c for block in self.column_blocks]))

@@ -15,7 +15,7 @@ import torch
 
 from ...config.names import Norm
 from ...cost.pairs import edges_of_rows, with_whole_layers
-from ..edges.edge_table import restricted_attributes
+from ..edges.edge_table import restrict_edges
 from ..exchange.index_map import IndexMap
 from ..exchange.stages import Blocks
 from .dist_spmm import DistSpMM, make_operator
@@ -134,7 +134,7 @@ def _restricted(A: DistSpMM, out_n: np.ndarray, in_n: np.ndarray, name: str) -> 
     else:
         ghost_g = _columns(A.blocks.A_og, out_n)
     restricted = make_operator(A.blocks.restricted(out_n, in_n, ghost_g), A.layout, name)
-    restricted.edge_attr = restricted_attributes(A, out_n, in_n, ghost_g)
+    restrict_edges(A, restricted, out_n, in_n, ghost_g)
     return restricted
 
 

@@ -80,7 +80,7 @@ class Block:
 
 
 def _refuse_attributes(label: str) -> None:
-    raise UsageError(f"{label} has no attributes of edges: samplers draw none; train on the whole graph")
+    raise UsageError(f"{label} has no attributes and relations of edges: samplers draw none; train on the whole graph")
 
 
 class SubgraphSpMM(Operator):
@@ -102,6 +102,7 @@ class SubgraphSpMM(Operator):
 
     selects_first = True
     edge_attr = made_once(lambda self: _refuse_attributes(self.block.label))
+    relations = made_once(lambda self: _refuse_attributes(self.block.label))
 
     def with_norm(self, how: Norm | None) -> SubgraphSpMM:
         """Return the operator of another normalisation of the same block. Raises: UsageError where there is none."""

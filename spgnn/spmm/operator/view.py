@@ -23,6 +23,7 @@ from ..chains.end import NO_END, end
 from ..edges import edge_words
 from ..edges.attention import Attend, Attend2, attended, check_heads, scores_of
 from ..edges.maximum import Maximum
+from ..edges.typed import typed_sum
 from ..exchange.cached_ghosts import cached_ghosts, reads_fixed_input, times_fixed_input
 from ..exchange.column_rows import ColumnRows, Linear, tensor_of
 from ..kernels.buffers import sum_dtype
@@ -52,7 +53,7 @@ class LayerView(Facts):
 
     Calls that return rows, or values of edges, are differentiable; those on edges are functions of edge_words. Collective:
     always        @, power, power_mean, powers, chain, own_chain, attend, attend2, maximum, fetch, local_graph, cols, on_edges, dot,
-                  update_edges, sum of S and V. Cached products and ghost rows are not exchanged again.
+                  update_edges, typed_sum, sum of S and V. Cached products and ghost rows are not exchanged again.
     in 1.5D       sum of M, mean, max, min, std, softmax, and the gradient of rows.
     at first use  with_norm, at(operator=...), is_cached, way.
     at times      linear, where it returns ColumnRows, on all ranks alike.
@@ -213,6 +214,7 @@ class LayerView(Facts):
     rows, cols, on_edges, dot = edge_words.rows, edge_words.cols, edge_words.on_edges, edge_words.dot
     sum, mean, std, softmax = edge_words.sum_, edge_words.mean, edge_words.std, edge_words.softmax
     max, min = edge_words.max_, edge_words.min_
+    typed_sum = typed_sum
 
     def drop(self, H: AnyRows, rate: float, draw: int = 1) -> Any:
         """Return H with entries zeroed with probability `rate`, the rest / (1 - rate), in the training passes of a Stack.

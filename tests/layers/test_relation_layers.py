@@ -1,0 +1,129 @@
+"""Layers on relations have the rows and gradients of plain torch, relation by relation, in float64, on any ranks."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from worlds import parallel
+
+import spgnn
+from spgnn.config import TrainConfig
+from spgnn.dist import SelfCommunicator
+from spgnn.distgraph import distribute
+from spgnn.errors import UsageError
+from spgnn.layers import RGCN, Stack
+from spgnn.spmm.edges import typed
+from spgnn.training.trainer import Trainer
+
+N, F, R = 40, 6, 5
+RNG = np.random.default_rng(0)
+SRC, DST = RNG.integers(0, N - 3, (2, 150))  # three nodes without edges
+REL = RNG.integers(0, 3, 150)
+REL[0], REL[1:20] = 4, 2  # relation 3 has no edge, 4 has one
+DST[1:20] = 7  # more columns than rows: (A_r H) W_r
+SRC[30], DST[30], REL[30] = SRC[31], DST[31], REL[31]  # twice
+SRC[32] = DST[32]
+X = RNG.normal(size=(N, F))
+SPLIT = np.where(np.arange(N) % 3 == 0, 1, 0).astype(np.int8)
+GRAPH = spgnn.graph_from_coo(
+    SRC, DST, N, edge_y=REL, X=X, y=RNG.integers(0, 4, N), split=SPLIT, meta={"typed": True}
+)  # fmt: skip
+
+
+def messages(use):
+    """Row, column and relation of each message."""
+    if use == "undirected":
+        return np.r_[SRC, DST], np.r_[DST, SRC], np.r_[2 * REL, 2 * REL + 1], 2 * R
+    return (SRC, DST, REL, R) if use == "directed" else (DST, SRC, REL, R)
+
+
+def rgcn(of, H, use):
+    row, column, relation, R = messages(use)
+    W = of.W if of.a_RB is None else torch.tensordot(of.a_RB, of.W, 1)
+    if W.ndim == 4:
+        W = torch.stack([torch.block_diag(*W_r) for W_r in W])
+    Z = H @ of.W_FC + of.b_C
+    all_n = np.bincount(row, minlength=N)
+    for r in range(R):
+        A = np.zeros((N, N))
+        np.add.at(A, (row[relation == r], column[relation == r]), 1)
+        count = {"relation": A.sum(1), "all": all_n, "none": np.ones(N)}[of.mean]
+        Z = Z + torch.from_numpy(A / np.maximum(count, 1)[:, None]) @ H @ W[r]
+    return Z
+
+
+MODELS = {
+    "full": lambda R: Stack(RGCN(F, 6, R), RGCN(6, 4, R)),
+    "bases": lambda R: Stack(RGCN(F, 6, R, bases=2, mean="all"), RGCN(6, 4, R, bases=3)),
+    "blocks": lambda R: Stack(RGCN(F, 6, R, blocks=3, mean="none"), RGCN(6, 4, R, blocks=2)),
+}
+DENSE = {RGCN: rgcn}
+
+
+def made(name, R):
+    model = MODELS[name](R).double()
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(torch.rand(weight.shape, dtype=torch.float64, generator=generator), alpha=0.3)
+    return model
+
+
+@parallel([1, 2, 3, 4, 7], mpi=[3])
+@pytest.mark.parametrize("use", ["undirected", "directed", "reversed"])
+@pytest.mark.parametrize("name", MODELS)
+def test_rows_and_gradients_are_the_ones_of_the_relations(comm, name, use):
+    R = messages(use)[3]
+    G = torch.randn(N, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    theirs, ours = made(name, R), made(name, R)
+    Z = torch.from_numpy(X).requires_grad_()
+    H = Z
+    for layer in theirs.layers:
+        Z = DENSE[type(layer)](layer, Z, use)
+    (Z * G).sum().backward()
+    graph = GRAPH.with_edges(use)
+    dgraph = distribute(graph, comm, method="random", operator="none", dtype="float64", keep=False)
+    own, rows = torch.from_numpy(dgraph.A.node_n), typed.LEAST_ROWS
+    typed.LEAST_ROWS = 9  # several at once
+    try:
+        X_own = dgraph.X.clone().requires_grad_()
+        out = ours(dgraph.A, X_own)
+        (out * G[own]).sum().backward()
+    finally:
+        typed.LEAST_ROWS = rows
+    assert torch.allclose(out, Z[own], rtol=0, atol=1e-10 * float(Z.detach().abs().max()))
+    assert torch.allclose(X_own.grad, H.grad[own], rtol=0, atol=1e-10 * float(H.grad.abs().max()))
+    for (which, weight), expected in zip(ours.named_parameters(), theirs.parameters()):
+        gradient = weight.grad.numpy().copy()
+        comm.all_reduce(gradient)
+        gap = np.abs(gradient - expected.grad.numpy()).max()
+        assert gap <= 1e-10 * float(expected.grad.abs().max()), which
+
+
+@parallel([1, 2, 3], mpi=[2])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_training_sends_what_is_predicted_and_has_the_losses_of_one_rank(comm, name):
+    losses = []
+    for prune in ("never", "auto"):
+        dgraph = distribute(GRAPH, comm, method="random", operator="none", dtype="float64")
+        trainer = Trainer(MODELS[name](2 * R), dgraph, TrainConfig(split="given", epochs=2, prune=prune))
+        history = trainer.fit()
+        assert history.bytes_predicted == history.records[-1]["bytes_sent"]
+        losses += [record["loss"] for record in history.records]
+    alone = Trainer(MODELS[name](2 * R), distribute(GRAPH, SelfCommunicator(), operator="none", dtype="float64"), TrainConfig(split="given", epochs=2)).fit()  # fmt: skip
+    assert losses == pytest.approx([record["loss"] for record in alone.records] * 2, rel=1e-10)
+
+
+def test_layers_say_what_is_missing():
+    alone = SelfCommunicator()
+    without = distribute(replace(GRAPH, edge_y=None), alone, operator="none")
+    with pytest.raises(UsageError, match="this graph's edges have none"):
+        RGCN(F, 3, 2)(without.A, without.X)
+    dgraph = distribute(GRAPH, alone, operator="none")
+    with pytest.raises(UsageError, match="edges have 10 relations, and W has 2: make the layer with relations=10"):
+        RGCN(F, 3, 2)(dgraph.A, dgraph.X)
+    with pytest.raises(UsageError, match="blocks = 4 do not divide f_in = 6"):
+        RGCN(F, 8, 2, blocks=4)
+    with pytest.raises(UsageError, match="two forms of W_r"):
+        RGCN(F, 8, 2, blocks=2, bases=2)

@@ -1,6 +1,6 @@
 """softmax_loss: the cross-entropy of a target among all candidates, in blocks of queries and candidates.
 
-Shapes: t own links, q queries of all ranks in a round, n own rows, c of them that are candidates, F columns.
+Shapes: t own links, b queries of this rank in a round, q of all ranks, n own rows, c of them that are candidates, F columns.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..layers.decoders import Decoder
 from ..spmm.kernels import _kernels
 from .scored_pairs import RowOwners
 
-QUERIES, NUMBERS = 512, 1 << 22  # links in a round, each rank; scores at once
+QUERIES, NUMBERS = 512, 1 << 22  # different queries in a round, each rank; scores at once
 
 
 def softmax_loss(
@@ -29,7 +29,8 @@ def softmax_loss(
     """Return this rank's part of sum over links and directions of -s + log sum_j exp(s_j), over size and directions.
 
     (h, r, ?) and, unless sources are users, (?, r, t). Also the gradient of the own rows (n, F), and the
-    bytes of the exchange of rows. Candidates stay on their ranks; queries travel, and their gradients are added up.
+    bytes of the exchange of rows. Candidates stay on their ranks; different queries travel, and their gradients
+    are added up.
     Source: 1-vs-all, Lacroix et al. 2018, eq. (4). Collective.
     """
     comm, threads, n = dgraph.comm, dgraph.A.threads, len(Z_nF)
@@ -41,35 +42,39 @@ def softmax_loss(
     is_candidate = (dgraph.node_n >= first) & (dgraph.node_n < last)
     of_c = np.arange(n) if is_candidate.all() else np.flatnonzero(is_candidate)
     C_cF, G_cF = Z_nF[of_c], torch.zeros((len(of_c), Z_nF.shape[1]), dtype=Z_nF.dtype)
-    total = 0.0
-    rounds = int(max(comm.all_gather(np.array([-(-len(links_t) // QUERIES)]))))
-    for number in range(rounds):
-        block = slice(number * QUERIES, (number + 1) * QUERIES)
-        of = relation_t[block]
-        index = np.concatenate([rows.places(ends[block], exchange) for ends in (source_t, target_t)])
-        H = table_mF[torch.from_numpy(index)].requires_grad_()
-        heads, tails = H.split([len(of), len(of)])
-        for is_reversed in ways:
-            x_tF = decoder.query(tails if is_reversed else heads, torch.from_numpy(of), is_reversed)
-            own = (x_tF * (heads if is_reversed else tails)).sum(1)
-            x_qF = torch.from_numpy(comm.all_gather(x_tF.detach().contiguous().numpy()))
-            counts = comm.all_gather(np.array([len(of)]))
-            lse_q, dx_qF = _over_candidates(comm, x_qF, C_cF, G_cF, scale)
+    total, each = 0.0, lambda number: slice(number * QUERIES, (number + 1) * QUERIES)
+    for is_reversed in ways:
+        node_t, other_t = (target_t, source_t) if is_reversed else (source_t, target_t)
+        keys, of_t, links_q = np.unique(
+            node_t.astype(np.int64) * links.n_relations + relation_t, return_inverse=True, return_counts=True
+        )
+        order, starts = np.argsort(of_t, kind="stable"), np.concatenate([[0], np.cumsum(links_q)])
+        for block in map(each, range(int(max(comm.all_gather(np.array([-(-len(keys) // QUERIES)])))))):
+            links_b = links_q[block]
+            at = order[starts[min(block.start, len(keys))] : starts[min(block.stop, len(keys))]]
+            first = order[starts[:-1][block]]
+            index = np.concatenate([rows.places(node_t[first], exchange), rows.places(other_t[at], exchange)])
+            H = table_mF[torch.from_numpy(index)].requires_grad_()
+            asking, asked = H.split([len(first), len(at)])
+            x_bF = decoder.query(asking, torch.from_numpy(relation_t[first]), is_reversed)
+            own = (x_bF.repeat_interleave(torch.from_numpy(links_b), dim=0) * asked).sum(1)
+            x_qF = torch.from_numpy(comm.all_gather(x_bF.detach().contiguous().numpy()))
+            counts = comm.all_gather(np.array([len(first)]))
+            scale_q = torch.from_numpy(comm.all_gather(links_b) * scale).to(x_qF.dtype)
+            lse_q, dx_qF = _over_candidates(comm, x_qF, C_cF, G_cF, scale_q)
             start = int(counts[: comm.rank].sum())
-            mine = slice(start, start + len(of))
-            total += scale * float((lse_q[mine] - own.detach()).sum())
-            torch.autograd.backward(
-                [own, x_tF], [torch.full_like(own, -scale), dx_qF[mine]], retain_graph=not is_reversed
-            )
-        assert H.grad is not None
-        _kernels.add_rows(H.grad.numpy(), index, G_mF.numpy(), threads)
+            mine = slice(start, start + len(first))
+            total += float((lse_q[mine] * scale_q[mine]).sum()) - scale * float(own.detach().sum())
+            torch.autograd.backward([own, x_bF], [torch.full_like(own, -scale), dx_qF[mine]])
+            assert H.grad is not None
+            _kernels.add_rows(H.grad.numpy(), index, G_mF.numpy(), threads)
     G_nF = exchange.give_back(G_mF, threads)
     G_nF[of_c] += G_cF
     return total, G_nF, exchange.sent_bytes(Z_nF.shape[1], Z_nF.element_size())
 
 
-def _over_candidates(comm, x_qF: torch.Tensor, C_cF: torch.Tensor, G_cF: torch.Tensor, scale: float):
-    """Return log sum_j exp <x, C_j> over all ranks (q,), and scale times its gradient (q, F); add the gradient of C to G. Collective."""
+def _over_candidates(comm, x_qF: torch.Tensor, C_cF: torch.Tensor, G_cF: torch.Tensor, scale_q: torch.Tensor):
+    """Return log sum_j exp <x, C_j> over all ranks (q,), and its gradient (q, F) times scale; add the gradient of C to G. Collective."""
     step = max(1, NUMBERS // max(1, len(x_qF)))
     blocks = [slice(start, start + step) for start in range(0, len(C_cF), step)]
     top_q = x_qF.new_full((len(x_qF),), -torch.inf)
@@ -82,7 +87,7 @@ def _over_candidates(comm, x_qF: torch.Tensor, C_cF: torch.Tensor, G_cF: torch.T
     comm.all_reduce(sum_q)
     lse_q, dx_qF = top_q + sum_q.log(), torch.zeros_like(x_qF)
     for of in blocks:
-        P_qc = (x_qF @ C_cF[of].T - lse_q[:, None]).exp_().mul_(scale)
+        P_qc = (x_qF @ C_cF[of].T - lse_q[:, None]).exp_().mul_(scale_q[:, None])
         dx_qF += P_qc @ C_cF[of]
         G_cF[of] += P_qc.T @ x_qF
     comm.all_reduce(dx_qF)

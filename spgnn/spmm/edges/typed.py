@@ -70,12 +70,13 @@ class Relations:
 class Packed:
     """Some packed rows of a block of columns (n, c), those of a relation next to each other.
 
-    inward   (M, c), outward (n, M): Z += outward Y, Y = S W_r in the rows of each relation, S = inward H.
+    inward   (M, c), outward (n, M), None: M = n rows as they are: Z += outward Y, Y = S W_r in the rows of each relation,
+             S = inward H.
     segments (relation, first row, last row + 1) of each relation that has rows.
     """
 
     inward: LocalCSR
-    outward: LocalCSR
+    outward: LocalCSR | None
     segments: list[tuple[int, int, int]]
 
     def rows(self, A: AtLayer, H_cF: torch.Tensor) -> torch.Tensor:
@@ -84,18 +85,22 @@ class Packed:
 
     def add(self, A: AtLayer, H_cF: torch.Tensor, W: torch.Tensor, Z_nC: torch.Tensor) -> None:
         """Z += sum_r A_r H W_r."""
-        S_MF, Y_MC = self.rows(A, H_cF), A.pool.empty(self.inward.shape[0], Z_nC.shape[1], dtype=Z_nC.dtype)
+        S_MF, Y_MC = self.rows(A, H_cF), Z_nC
+        if self.outward is not None:
+            Y_MC = A.pool.empty(self.inward.shape[0], Z_nC.shape[1], dtype=Z_nC.dtype)
         for r, first, last in self.segments:
             _times(A, S_MF[first:last], W[r], Y_MC[first:last])
-        self.outward.apply(Y_MC, Z_nC, accumulate=True)
+        if self.outward is not None:
+            self.outward.apply(Y_MC, Z_nC, accumulate=True)
 
     def add_gradients(
         self, A: AtLayer, H_cF: torch.Tensor, W: torch.Tensor, G_nC: torch.Tensor, dW: torch.Tensor | None,
         dH_cF: torch.Tensor | None,
     ) -> None:  # fmt: skip
         """dH += sum_r A_r' G W_r', dW_r += (A_r H)' G."""
-        M = self.inward.shape[0]
-        G_MC = self.outward.adjoint(G_nC, A.pool.empty(M, G_nC.shape[1], dtype=G_nC.dtype))
+        M, G_MC = self.inward.shape[0], G_nC
+        if self.outward is not None:
+            G_MC = self.outward.adjoint(G_nC, A.pool.empty(M, G_nC.shape[1], dtype=G_nC.dtype))
         S_MF = None if dW is None else self.rows(A, H_cF)
         dS_MF = None if dH_cF is None else A.pool.empty(M, H_cF.shape[1], dtype=H_cF.dtype)
         for r, first, last in self.segments:
@@ -199,12 +204,16 @@ def _packed(A: LocalCSR, relation_e: np.ndarray, count_e: np.ndarray, R: int, mo
     found = []
     for start in range(0, len(pairs), most):
         part = slice(start, start + most)
-        present, firsts = np.unique(relation_M[part], return_index=True)
-        ends = np.append(firsts[1:], len(relation_M[part]))
-        segments = list(zip(present.tolist(), firsts.tolist(), ends.tolist()))
+        segments = segments_of(relation_M[part])
         made = (LocalCSR(sp.csr_array(M), sum_dtype(A.dtype), A.threads) for M in (inward[part], outward[:, part]))
         found.append(Packed(*made, segments))
     return found
+
+
+def segments_of(relation_M: np.ndarray) -> list[tuple[int, int, int]]:
+    """Return (relation, first row, last row + 1) of rising relations."""
+    present, firsts = np.unique(relation_M, return_index=True)
+    return list(zip(present.tolist(), firsts.tolist(), np.append(firsts[1:], len(relation_M)).tolist()))
 
 
 def _dry(n: int, c: int) -> Packed:

@@ -23,7 +23,7 @@ WITH_PYTHON = [
     for page in sorted(DOCS.glob("*.md"))
     if "\n```python\n" in page.read_text(encoding="utf-8") and page.name != "formats.md"
 ]
-ON_EDGES = [name for name, family in FAMILIES.items() if family.reads_edges]
+ON_EDGES = [name for name, family in FAMILIES.items() if "f_edge" in family.reads]
 MARK = "---- end of a block ----"
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]*))?\)")
 

@@ -110,4 +110,4 @@ def test_bad_input_of_volumes_ends_with_one_line_and_the_exit_code_of_spgnn(pyth
 
 
 def test_families_are_compared_with_settings_of_each():
-    assert {"lightgcn", *script("bench/families").SETTINGS} == {x for x in MODELS if not FAMILIES[x].reads_edges}
+    assert {"lightgcn", *script("bench/families").SETTINGS} == {x for x in MODELS if not FAMILIES[x].reads}

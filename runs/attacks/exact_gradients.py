@@ -80,8 +80,8 @@ def on_edges(rng):
     own = {"attention": pick(("v1", "v2"))} if name == "gat" else {}
     config = build(TrainConfig, {"model": name, "hidden": 8, "heads": 2, "dropout": float(pick((0.0, 0.4)))} | own)
     family = FAMILIES[name]
-    make = lambda: family.make(6, 3, config, *([3] if family.reads_edges else []))
-    options = {"operator": "none"} if family.reads_edges else {}
+    make = lambda: family.make(6, 3, config, *([3] if family.reads else []))
+    options = {"operator": "none"} if family.reads else {}
     words = f"{name}, {n} nodes, {m} edges, dropout {config.dropout}, {own}"
 
     def body():

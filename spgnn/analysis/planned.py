@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -37,7 +37,7 @@ class PlannedGraph:
           n_features   of the dense float32 X that a training reads where the graph has none.
           operator     of the adjacency matrix, see `normalise`.
           split, seed  which nodes train, see `train_nodes`.
-          on           links: they are split, and the graph has the message edges.
+          on           links: they are split, and the graph has the message edges; relations: with their relations.
     """
 
     def __init__(
@@ -48,10 +48,10 @@ class PlannedGraph:
         operator: str = "gcn",
         split: str = "auto",
         seed: int = 0,
-        on: On = "nodes",
+        on: On | Literal["relations"] = "nodes",
     ):
         used = stored.with_edges(edges)
-        self.graph = split_as(used, split, seed) if on == "links" else used
+        self.graph = split_as(used, split, seed, on == "relations") if on in ("links", "relations") else used
         self.operator, self.split, self.seed = operator, split, seed
         self.is_symmetric = self.graph.is_both_ways
         A, X = used.A, used.X

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..config import EMBEDDING, MeasureConfig, PlanConfig, input_files
 from ..config.names import SCHEMES
@@ -39,7 +39,7 @@ class Planned(Generic[Config]):
 
     def __init__(self, graph: str, config: Config, default_ends: tuple[int, ...] | None = None):
         from ..analysis.planned import PlannedGraph, PlannedTraining
-        from ..layers.registry import check_options
+        from ..layers.registry import check_options, reads_relations
         from ..partition.folder.store import is_partition
 
         if is_partition(graph) and not config.partition:
@@ -58,7 +58,8 @@ class Planned(Generic[Config]):
         if config.features == EMBEDDING:
             loaded = replace(loaded, X=None, feature_names=None)
         self.widths = widths = _widths(loaded, config, default_ends)
-        how = _operator(config), config.split, config.seed, config.on
+        on: Any = "relations" if config.on == "links" and reads_relations(config.model) else config.on
+        how = _operator(config), config.split, config.seed, on
         planned = PlannedGraph(loaded, config.edges, sum(widths[:1]), *how)
         layers = _layers(config, widths, planned.graph) if widths else None
         self.graph, self.training = planned.graph, PlannedTraining(planned, layers, config)
@@ -189,8 +190,7 @@ def _layers(config: MeasureConfig | PlanConfig, widths: tuple[int, ...], graph: 
     from ..analysis.epoch import without_values
     from ..layers.registry import ModelSpec
 
-    relations = 1 if graph.links is None else graph.links.n_relations
-    return without_values(ModelSpec.of(config, widths[0], widths[-1], graph.n_edge_features, relations).build)
+    return without_values(ModelSpec.of(config, widths[0], widths[-1], graph).build)
 
 
 def _operator(config: MeasureConfig | PlanConfig) -> str:

@@ -49,13 +49,14 @@ def verify(graph: str, config: VerifyConfig, made: str, as_json: bool) -> int:
     """
     from ..exactness.verify import verify as verify_model
     from ..graph import split_as
+    from ..layers.registry import reads_relations
 
     sizes, c = integers("ranks", config.ranks), config.replication
     is_learned, task = config.features == EMBEDDING, "links" if config.on == "links" else "nodes"
     loaded = load(graph, config.format, "" if is_learned else config.features, config.labels)
     if task == "links":
         loaded = replace(loaded, X=None, feature_names=None) if is_learned else loaded
-        loaded = split_as(loaded.with_edges(config.edges), "auto", config.seed)
+        loaded = split_as(loaded.with_edges(config.edges), "auto", config.seed, reads_relations(config.model))
     model, operator, norm, edges = _model(made, loaded, config)
     loaded = loaded if task == "links" else loaded.with_edges(edges)
     options: dict[str, Any] = {"operator": operator, "feature_norm": norm, "task": task}
@@ -82,7 +83,7 @@ def _model(made: str, graph: Graph, config: VerifyConfig) -> tuple[Model, Norm, 
     if made and given:
         raise UsageError(f"--{given[0].replace('_', '-')} has no effect on {made}; omit it")
     if not made:
-        spec = ModelSpec.of(config, *sizes, graph.n_edge_features, graph.links.n_relations if graph.links else 1)
+        spec = ModelSpec.of(config, *sizes, graph)
         model, operator = spec.build(), operator_of(config)
     elif ".py:" in made:
         function = _function(made)

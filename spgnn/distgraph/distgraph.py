@@ -129,6 +129,16 @@ class DistGraph:
         return isinstance(self.A.edge_table, EdgeTable) and self.A.edge_table.y_E is not None
 
     @property
+    def n_relations(self) -> int:
+        """R of messages, see `relations_of`; 0 where edges have no classes."""
+        return self.A.edge_table.n_relations if isinstance(self.A.edge_table, EdgeTable) else 0
+
+    @property
+    def n_types(self) -> int:
+        """Types of nodes, 1 where they have none."""
+        return self.A.n_types
+
+    @property
     def is_counted(self) -> bool:
         """Whether the rows of this rank count: of the c ranks with the same rows, the rows of the first do."""
         return self.A.layout.is_counted

@@ -129,7 +129,7 @@ class PredictedTraining:
 def _model(graph: Graph, config: TrainConfig) -> FixedModel:
     """Return the model of a graph, without values."""
     return without_values(
-        ModelSpec.of(config, graph.n_features, count_classes(targets_of(graph, config.on)), graph.n_edge_features).build
+        ModelSpec.of(config, graph.n_features, count_classes(targets_of(graph, config.on)), graph).build
     )
 
 

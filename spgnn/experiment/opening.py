@@ -23,7 +23,7 @@ from ..dist.consistency import check_same, versions
 from ..dist.launch import share_of_threads
 from ..errors import GraphError, InputError, PartitionError, ResourceError, UsageError, from_root, together
 from ..graph import Graph, loaded_line, split_as, targets_of, task_of
-from ..layers.registry import ModelSpec, operator_of
+from ..layers.registry import ModelSpec, operator_of, reads_relations
 from ..links.scored_pairs import check_negatives
 from ..machine import give_back_memory
 from ..partition import Partition, PartitionFolder
@@ -113,7 +113,7 @@ class Source:
             raise GraphError(
                 f"{graph.name} has no split of edges; omit --split given, or name its column by --edge-split of `spgnn convert`"
             )
-        graph = split_as(graph, config.split, config.seed)
+        graph = split_as(graph, config.split, config.seed, reads_relations(config.model))
         if config.loss != "softmax":
             check_negatives(graph)
         self.names.links = graph.links

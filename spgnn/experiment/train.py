@@ -71,9 +71,7 @@ def run(
                 stop.ask(comm)
             comm.phase = "set up training"
             check_links(dgraph) if config.on == "links" else check_trainable(dgraph)
-            relations = 1 if dgraph.links is None else dgraph.links.n_relations
-            sizes = (dgraph.n_features, dgraph.n_classes, dgraph.n_edge_features, relations)
-            spec = training.listed or ModelSpec.of(config, *sizes)
+            spec = training.listed or ModelSpec.of(config, dgraph.n_features, dgraph.n_classes, dgraph)
             trainer = Trainer(spec.build(), dgraph, way.config, way.step)
             _show(comm, show, host_notes(comm) + data_notes(dgraph, trainer.steps.scorer) + trainer.steps.notes())
             if is_parts:

@@ -21,7 +21,7 @@ from ..distgraph import DistGraph, merge_parts
 from ..distgraph.distribute import make_dgraph
 from ..errors import UsageError, together
 from ..graph import Graph
-from ..layers.registry import FAMILIES, ModelSpec
+from ..layers.registry import ATTRIBUTES, FAMILIES, ModelSpec
 from ..partition import load_partition
 from ..samplers import check_options
 from ..training.parts.average import AverageStep, memory_of_rank
@@ -158,9 +158,11 @@ def prepare(source: str, config: TrainConfig, comm: Communicator) -> FullWay:
     _check_device(config, comm.size)
     ProcessGrid(comm.size, config.replication)
     is_sampled = config.mode == "full" and config.sampler != "none"
-    if FAMILIES[config.model].reads_edges and (is_sampled or config.mode != "full"):
+    if (reads := FAMILIES[config.model].reads) and (is_sampled or config.mode != "full"):
         given = f"--sampler {config.sampler}" if is_sampled else f"--mode {config.mode}"
-        raise UsageError(f"--model {config.model} reads attributes of edges, which {given} does not keep; omit {given}")
+        raise UsageError(
+            f"--model {config.model} reads {'attributes' if reads == ATTRIBUTES else 'relations'} of edges, which {given} does not keep; omit {given}"
+        )
     return WAYS["sampled" if is_sampled else config.mode](config, how)
 
 

@@ -195,6 +195,18 @@ class Graph(metaclass=NamesKeywords):
         return bool(self.meta.get("typed"))
 
     @property
+    def n_relations(self) -> int:
+        """R of messages: classes of edges, twice as many where reverse edges were added; 0 without."""
+        if self.edge_y is None or task_of(self.edge_y) != "classes":
+            return 0
+        return count_classes(self.edge_y) * (1 + bool((self.edge_ids < 0).any()))
+
+    @property
+    def n_types(self) -> int:
+        """Types of nodes, 1 where they have none."""
+        return len(self.meta.get("node_types", {}).get("names", (0,)))
+
+    @property
     def n_classes(self) -> int:
         """C: 1 + the largest label, or the columns of several labels or of numbers; 0 without labels."""
         return count_classes(self.y)

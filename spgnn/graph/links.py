@@ -15,6 +15,7 @@ import scipy.sparse as sp
 
 from ..config import link_shares
 from ..errors import GraphError, UsageError, from_root
+from .edge_attr import places_listed
 from .graph import EDGE_META, Graph
 from .split import named_split
 
@@ -104,8 +105,9 @@ class Links:
 
 
 def split_links(
-    graph: Graph, val: float | None = None, test: float | None = None, supervision: float = 0.0, seed: int = 0
-) -> Graph:
+    graph: Graph, val: float | None = None, test: float | None = None, supervision: float = 0.0, seed: int = 0,
+    relations: bool = False,
+) -> Graph:  # fmt: skip
     """Return the graph of message edges, whose `links` are the targets: what `train(..., task="links")` is given.
 
         graph = spgnn.split_links(spgnn.load_graph("edges.csv"), val=0.1, test=0.1)
@@ -117,11 +119,12 @@ def split_links(
     Args:   val, test    shares of the pairs. None: the split of the edges that was read, if there is one, else 0.1 each.
             supervision  share of the training pairs that are targets and no message edges; the others are message edges
                          and no targets. 0: training pairs are both.
+            relations    message edges keep their relations, each with its inverse, for layers that read them.
     Raises: GraphError without a link that trains, and for a graph whose links are split; UsageError for other shares.
     """
     if graph.links is not None:
         raise GraphError(f"{graph.name} has links that are split already; give it as it is")
-    graph = graph.in_use()
+    graph = (replace(graph, meta=graph.meta | {"typed": True}) if relations else graph).in_use()
     shares = [SHARES[0] if val is None else val, SHARES[1] if test is None else test, supervision]
     if not all(0 <= share < 1 for share in shares) or shares[0] + shares[1] >= 1:
         raise UsageError(
@@ -154,7 +157,7 @@ def split_links(
         found = replace(found, split_T=_drawn(found, shares, seed))
     elif supervision:
         found = replace(found, split_T=_supervised(found, found.split_T, supervision, np.random.default_rng(seed)))
-    messages = _messages(graph, found)
+    messages = _related(graph, found) if relations else _messages(graph, found)
     leaks = leak_notes(found, messages, is_given)
     found = replace(found, notes=(*notes, *_role_notes(found, graph.name), *leaks))
     return replace(messages, links=found)
@@ -172,10 +175,10 @@ def _role_notes(found: Links, name: str) -> list[str]:
     return notes if test else [*notes, "no link tests: scores of test are null"]
 
 
-def split_as(graph: Graph, split: str, seed: int) -> Graph:
+def split_as(graph: Graph, split: str, seed: int, relations: bool = False) -> Graph:
     """Return `split_links` of a graph by the text of --split, see link_shares."""
     named = dict(zip(("val", "test", "supervision"), link_shares(split) or ()))
-    return split_links(graph, **named, seed=seed)
+    return split_links(graph, **named, seed=seed, relations=relations)
 
 
 def _listed(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
@@ -285,6 +288,28 @@ def _messages(graph: Graph, links: Links) -> Graph:
     return replace(
         graph, A=kept, edge_attr=None, edge_ids=None, meta={k: meta[k] for k in meta if k not in EDGE_META}, **none
     )
+
+
+def _related(graph: Graph, links: Links) -> Graph:
+    """Return the graph of the message edges with their relations, each triple as it was listed, and its inverse."""
+    if links.relations is None or graph.edge_attr is None or graph.edge_ids is None:
+        raise GraphError(
+            f"{graph.name}: edges have no classes, which are their relations: give edge_y, or relations=False"
+        )
+    of = links.of(MESSAGE) if links.is_supervised else links.of(MESSAGE, TRAIN)
+    key = lambda source, target, relation: _pair_keys(source, target, links.n_nodes, links.n_sources > 0) * R + relation
+    R, (source_L, target_L) = links.n_relations, _listed(graph)
+    wanted = key(links.source_T[of], links.target_T[of], links.relation_T[of])
+    held, key_L = links.of(VAL, TEST), key(source_L, target_L, graph.edge_y)
+    is_held = np.isin(key_L, key(links.source_T[held], links.target_T[held], links.relation_T[held]))
+    keep_L = np.isin(key_L, wanted) | ((source_L == target_L) & ~is_held)
+    keep = keep_L[places_listed(graph.edge_ids)]
+    indptr = np.concatenate([[0], np.cumsum(keep)])[graph.A.indptr].astype(graph.A.indptr.dtype)
+    kept = sp.csr_array((graph.A.data[keep], graph.A.indices[keep], indptr), graph.A.shape)
+    none: dict[str, Any] = dict.fromkeys(("y", "split", "classes", "edge_split"))
+    meta = {name: value for name, value in graph.meta.items() if name != "zeros"}
+    rows = {"edge_attr": graph.edge_attr[keep], "edge_ids": graph.edge_ids[keep]}
+    return replace(graph, A=kept, meta=meta, **rows, **none)
 
 
 def leak_notes(links: Links, messages: Graph, is_given: bool) -> list[str]:

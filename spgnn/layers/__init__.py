@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # what a type checker finds under these names
     from .layer import ACTIVATIONS as ACTIVATIONS, Layer as Layer
     from .propagation import APPNP as APPNP, GCNII as GCNII, LightGCN as LightGCN, MixHop as MixHop, SGC as SGC
     from .registry import family as family
-    from .relation_layers import RGCN as RGCN
+    from .relation_layers import HGT as HGT, RGAT as RGAT, RGCN as RGCN
     from .stack import Stack as Stack
     # isort: on
 

@@ -16,6 +16,7 @@ from .convolutions import GAT, GCN, GIN, SAGE
 from .dense import MLP, NGNN
 from .edge_layers import GINE, PNA, EdgeDecoder, EdgeEncoder, EdgeMLP, GatedGCN, Transformer
 from .propagation import APPNP, GCNII, SGC, LightGCN, MixHop
+from .relation_layers import HGT, RGAT, RGCN
 from .stack import JOINED_WIDTH, Stack
 
 
@@ -158,3 +159,31 @@ def gatedgcn(f_in: int, n_out: int, options, f_edge: int) -> Stack:
     h = options.hidden
     layers = (GatedGCN(h) for _ in range(options.layers))
     return _stack(options, MLP(f_in, h), EdgeEncoder(f_edge, h, h, "relu"), *layers, MLP(h, n_out))
+
+
+def _related(f_in: int, n_out: int, options, hidden: Callable[..., nn.Module], last: Callable[..., nn.Module]) -> Stack:
+    """Return layers of relations, after a dense one F -> hidden unless F is hidden: it reads sparse features, by type."""
+    h = options.hidden
+    inner = make_stack(h, n_out, options, hidden, last)
+    first = [] if f_in == h else [MLP(f_in, h, act=options.act, bias=options.bias)]
+    return _stack(options, *first, *inner.layers)
+
+
+def rgcn(f_in: int, n_out: int, options, relations: int, types: int) -> Stack:
+    """Return layers RGCN."""
+    layer = partial(RGCN, relations=relations, bases=options.bases)
+    return _related(f_in, n_out, options, layer, layer)
+
+
+def rgat(f_in: int, n_out: int, options, relations: int, types: int) -> Stack:
+    """Return layers RGAT; hidden layers have options.heads heads, the last one has one."""
+    layer = partial(RGAT, relations=relations)
+    return _related(f_in, n_out, options, partial(layer, heads=options.heads), layer)
+
+
+def hgt(f_in: int, n_out: int, options, relations: int, types: int) -> Stack:
+    """Return layers HGT with options.heads heads, and a dense one to C."""
+    layer = partial(HGT, relations=relations, types=types)
+    hidden = partial(layer, heads=options.heads)
+    inner = _related(f_in, options.hidden, options, hidden, hidden)
+    return _stack(options, *inner.layers, MLP(options.hidden, n_out, bias=options.bias))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from importlib import import_module
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ..config import TrainConfig, build
@@ -30,19 +31,29 @@ class Family:
 
     options      the fields of TrainConfig that describe a model of the family.
     make         (f_in, n_classes, options) -> Stack; options is a TrainConfig.
-    reads_edges  make takes f_edge too, the attributes of an edge.
+    reads        what make takes besides, of READ: f_edge, the attributes of an edge; relations of messages and types of
+                 nodes.
     """
 
     options: tuple[str, ...]
     make: Build
-    reads_edges: bool = False
+    reads: tuple[str, ...] = ()
 
 
-def _built_in(name: str, *options: str, reads_edges: bool = False) -> Family:
-    def make(f_in: int, n_classes: int, config: TrainConfig, *f_edge: int) -> Stack:
-        return getattr(import_module(".families", __package__), name)(f_in, n_classes, config, *f_edge)
+ATTRIBUTES, RELATIONS = ("f_edge",), ("message_relations", "types")
+READ = {
+    "f_edge": "reads attributes of edges, and this graph has none: give them to `spgnn convert --edge-features`, or "
+    "graph_from_coo(..., edge_attr=E_EF)",
+    "message_relations": "reads relations, the classes of edges, and this graph has none: give them to `spgnn convert "
+    "--edge-labels`, or graph_from_coo(..., edge_y=relation_E)",
+}
 
-    return Family(options, make, reads_edges)
+
+def _built_in(name: str, *options: str, reads: tuple[str, ...] = ()) -> Family:
+    def make(f_in: int, n_classes: int, config: TrainConfig, *of_edges: int) -> Stack:
+        return getattr(import_module(".families", __package__), name)(f_in, n_classes, config, *of_edges)
+
+    return Family(options, make, reads)
 
 
 # Layers that a ModelSpec may list: file -> classes.
@@ -51,7 +62,7 @@ FILES = {
     "propagation": ("SGC", "APPNP", "LightGCN", "GCNII", "MixHop"),
     "dense": ("MLP", "NGNN"),
     "edge_layers": ("EdgeEncoder", "EdgeMLP", "EdgeDecoder", "GINE", "NNConv", "Transformer", "PNA", "GatedGCN"),
-    "relation_layers": ("RGCN",),
+    "relation_layers": ("RGCN", "RGAT", "HGT"),
 }
 CLASSES = {name: file for file, names in FILES.items() for name in names}
 LISTED = "layers"  # a ModelSpec of layers that are listed: [class, keywords] of each, and the keywords of the Stack
@@ -70,12 +81,20 @@ FAMILIES |= {
     "gcnii": _built_in("gcnii", *DENSE, "teleport"),
     "ngnn": _built_in("ngnn", *DEEP),
     "mlp": _built_in("mlp", *DENSE, "norm", "residual"),
-    "meshgraphnet": _built_in("meshgraphnet", "hidden", "layers", "act", reads_edges=True),
-    "gine": _built_in("gine", *DEEP, reads_edges=True),
-    "transformer": _built_in("transformer", *DEEP, "heads", reads_edges=True),
-    "pna": _built_in("pna", *DEEP, reads_edges=True),
-    "gatedgcn": _built_in("gatedgcn", "hidden", "layers", "dropout", "input_dropout", reads_edges=True),
+    "meshgraphnet": _built_in("meshgraphnet", "hidden", "layers", "act", reads=ATTRIBUTES),
+    "gine": _built_in("gine", *DEEP, reads=ATTRIBUTES),
+    "transformer": _built_in("transformer", *DEEP, "heads", reads=ATTRIBUTES),
+    "pna": _built_in("pna", *DEEP, reads=ATTRIBUTES),
+    "gatedgcn": _built_in("gatedgcn", "hidden", "layers", "dropout", "input_dropout", reads=ATTRIBUTES),
+    "rgcn": _built_in("rgcn", *DENSE, "norm", "residual", "bases", reads=RELATIONS),
+    "rgat": _built_in("rgat", *DENSE, "norm", "residual", "heads", reads=RELATIONS),
+    "hgt": _built_in("hgt", *DENSE, "norm", "residual", "heads", reads=RELATIONS),
 }
+
+
+def reads_relations(model: str) -> bool:
+    """Return whether edges have relations for a family; False for one that is not known."""
+    return model in FAMILIES and RELATIONS == FAMILIES[model].reads
 
 
 def family(name: str, *options: str) -> Callable[[Build], Build]:
@@ -116,27 +135,30 @@ class ModelSpec:
     arguments: dict[str, Any]
 
     @classmethod
-    def of(cls, config: ModelConfig, f_in: int, n_classes: int, f_edge: int = 0, n_relations: int = 1) -> ModelSpec:
-        """Return the model that options describe for a graph with f_in features, n_classes classes and f_edge attributes of edges.
+    def of(cls, config: ModelConfig, f_in: int, n_classes: int, graph: Any = None) -> ModelSpec:
+        """Return the model that options describe for a graph with f_in features and n_classes classes.
 
         With config.on = edges it is the family's to width hidden, and a decoder of edges; with links the family's to width
-        hidden, and config.decoder of n_relations relations.
-        Raises: UsageError, see check_options; for a family that reads attributes of edges, where there are none.
+        hidden, and config.decoder of the relations of the graph's links.
+        Args:   graph  Graph or DistGraph, whose edges, links and types of nodes count; None: without any of these.
+        Raises: UsageError, see check_options; for a family that reads what edges of the graph do not have.
         """
         check_options(config)
         family, sizes = FAMILIES[config.model], {"f_in": f_in, "n_classes": n_classes}
-        if family.reads_edges:
-            if not f_edge:
-                raise UsageError(
-                    f"--model {config.model} reads attributes of edges, and this graph has none: give them to "
-                    "`spgnn convert --edge-features`, or graph_from_coo(..., edge_attr=E_EF)"
-                )
-            sizes["f_edge"] = f_edge
+        f_edge = 0 if graph is None else graph.n_edge_features
+        known = {"f_edge": f_edge} if graph is None else {
+            "f_edge": f_edge, "message_relations": graph.n_relations, "types": graph.n_types
+        }  # fmt: skip
+        for name in family.reads:
+            if not known.get(name):
+                raise UsageError(f"--model {config.model} {READ[name]}")
+            sizes[name] = known[name]
         if isinstance(config, OnConfig) and config.on == "edges":
             if "hidden" not in family.options:
                 raise UsageError(f"--on edges needs layers of width --hidden, and --model {config.model} has none")
             sizes |= {"on": "edges", "f_edge": f_edge}
         if isinstance(config, OnConfig) and config.on == "links":
+            n_relations = 1 if graph is None or graph.links is None else graph.links.n_relations
             width = f_in if config.model == "lightgcn" else config.hidden  # the one that has no weights
             sizes |= {"on": "links", "n_classes": width, "relations": n_relations}
             decoder = config.decoder if config.decoder != "auto" else "dot" if n_relations == 1 else "distmult"
@@ -151,15 +173,17 @@ class ModelSpec:
         if self.family == LISTED:
             return _stack_of(self.arguments)
         family, options = FAMILIES.find(self.family, "--model"), dict(self.arguments)
-        on, f_edge = options.pop("on", "nodes"), options.pop("f_edge", 0)
+        on, reads = options.pop("on", "nodes"), tuple(options.pop(name, 0) for name in family.reads)
+        f_edge = reads[0] if "f_edge" in family.reads else options.pop("f_edge", 0)
         relations, decoder = options.pop("relations", 1), options.pop("decoder", "dot")
         sizes = {name: options.pop(name, None) for name in ("f_in", "n_classes")}
         for name, size in sizes.items():
             check_integer(name, size, 1)
-        check_integer("f_edge", f_edge, int(family.reads_edges))
+        for name, value in zip(("f_edge", *family.reads), (f_edge, *reads)):
+            check_integer(name, value, int(name in family.reads))
         check_known(self.family, options, family.options)
         config, (f_in, n_classes) = build(TrainConfig, options | {"model": self.family}), sizes.values()
-        make = lambda f_out: family.make(f_in, f_out, config, *[f_edge][: family.reads_edges])
+        make = lambda f_out: family.make(f_in, f_out, config, *reads)
         if on == "nodes":
             return make(n_classes)
         if on == "links":
@@ -226,7 +250,8 @@ def operator_of(config: ModelConfig, spec: ModelSpec | None = None) -> Norm:
     from .stack import norms_of
 
     with torch.device("meta"):  # no memory, whatever the widths are
-        model = (spec or ModelSpec.of(config, 2, 2, 2)).build()
+        any_graph = SimpleNamespace(n_edge_features=2, n_relations=2, n_types=1, links=None)
+        model = (spec or ModelSpec.of(config, 2, 2, any_graph)).build()
     multiplies = any(hops_of(layer) != 0 for layer in getattr(model, "layers", [model]))
     norms, named = norms_of(model), config.operator if isinstance(config, OperatorConfig) else "auto"
     if named == "auto":

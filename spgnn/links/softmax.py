@@ -14,7 +14,7 @@ from ..layers.decoders import Decoder
 from ..spmm.kernels import _kernels
 from .scored_pairs import RowOwners
 
-QUERIES, NUMBERS = 512, 1 << 22  # different queries in a round, each rank; scores at once
+QUERIES, NUMBERS = 512, 1 << 25  # different queries in a round, each rank; scores at once
 
 
 def softmax_loss(
@@ -77,18 +77,21 @@ def _over_candidates(comm, x_qF: torch.Tensor, C_cF: torch.Tensor, G_cF: torch.T
     """Return log sum_j exp <x, C_j> over all ranks (q,), and its gradient (q, F) times scale; add the gradient of C to G. Collective."""
     step = max(1, NUMBERS // max(1, len(x_qF)))
     blocks = [slice(start, start + step) for start in range(0, len(C_cF), step)]
+    made = [x_qF @ C_cF[of].T for of in blocks] if len(blocks) == 1 else []  # of one block scores are made once
+    scores = lambda of: made[0] if made else x_qF @ C_cF[of].T
     top_q = x_qF.new_full((len(x_qF),), -torch.inf)
     for of in blocks:
-        top_q = torch.maximum(top_q, (x_qF @ C_cF[of].T).amax(1))
+        top_q = torch.maximum(top_q, scores(of).amax(1))
     comm.all_reduce(top_q, "max")
     sum_q = torch.zeros_like(top_q)
     for of in blocks:
-        sum_q += (x_qF @ C_cF[of].T - top_q[:, None]).exp_().sum(1)
+        sum_q += scores(of).sub_(top_q[:, None]).exp_().sum(1)
     comm.all_reduce(sum_q)
-    lse_q, dx_qF = top_q + sum_q.log(), torch.zeros_like(x_qF)
+    dx_qF, share_q1 = torch.zeros_like(x_qF), (scale_q / sum_q)[:, None]
     for of in blocks:
-        P_qc = (x_qF @ C_cF[of].T - lse_q[:, None]).exp_().mul_(scale_q[:, None])
+        P_qc = made[0] if made else scores(of).sub_(top_q[:, None]).exp_()
+        P_qc *= share_q1
         dx_qF += P_qc @ C_cF[of]
-        G_cF[of] += P_qc.T @ x_qF
+        G_cF[of].addmm_(P_qc.T, x_qF)
     comm.all_reduce(dx_qF)
-    return lse_q, dx_qF
+    return top_q + sum_q.log(), dx_qF

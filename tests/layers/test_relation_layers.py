@@ -12,11 +12,12 @@ from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.errors import UsageError
-from spgnn.layers import RGCN, Stack
+from spgnn.layers import HGT, RGAT, RGCN, Stack
 from spgnn.spmm.edges import typed
 from spgnn.training.trainer import Trainer
 
-N, F, R = 40, 6, 5
+N, F, R, T = 40, 6, 5, 1
+TYPE = np.zeros(N, np.int64)
 RNG = np.random.default_rng(0)
 SRC, DST = RNG.integers(0, N - 3, (2, 150))  # three nodes without edges
 REL = RNG.integers(0, 3, 150)
@@ -53,12 +54,44 @@ def rgcn(of, H, use):
     return Z
 
 
+def softmax(S, row):
+    alpha = torch.exp(S)
+    return alpha / torch.zeros(N, S.shape[1], dtype=S.dtype).index_add(0, row, alpha)[row]
+
+
+def rgat(of, H, use):
+    row, column, relation = (torch.from_numpy(x) for x in messages(use)[:3])
+    K = of.heads
+    left, right = (torch.einsum("ef,efc->ec", H[at], of.W_RFC[relation]) for at in (row, column))
+    alpha = softmax(torch.nn.functional.leaky_relu(left @ of.q_CK + right @ of.k_CK, of.slope), row)
+    M = (right.view(len(row), -1, K) * alpha[:, None]).flatten(1)
+    return torch.zeros(N, M.shape[1], dtype=M.dtype).index_add(0, row, M) + of.b_C
+
+
+def hgt(of, H, use):
+    row, column, relation = (torch.from_numpy(x) for x in messages(use)[:3])
+    type_N, K = torch.from_numpy(TYPE), of.heads
+    by_type = lambda H, W, b: torch.einsum("nf,nfc->nc", H, W[type_N]) + b[type_N]
+    heads = lambda M: M.view(len(M), -1, K)
+    q, k, v = (heads(by_type(H, W, b)) for W, b in ((of.Q, of.b_Q), (of.K, of.b_K), (of.V, of.b_V)))
+    k, v = (torch.einsum("edk,ekdc->eck", M[column], W[relation]) for M, W in ((k, of.A_r), (v, of.M_r)))
+    S = (q[row] * k).sum(1) * of.mu[relation] / np.sqrt(q.shape[1])
+    M = (v * softmax(S, row)[:, None]).flatten(1)
+    Z = by_type(torch.nn.functional.gelu(torch.zeros(N, M.shape[1], dtype=M.dtype).index_add(0, row, M)), of.O, of.b_O)
+    if of.skip is None:
+        return Z
+    s = torch.sigmoid(of.skip)[type_N, None]
+    return s * Z + (1 - s) * H
+
+
 MODELS = {
+    "attention": lambda R: Stack(RGAT(F, 6, R, heads=3), RGAT(6, 4, R, slope=0.1)),
+    "types": lambda R: Stack(HGT(F, 6, R, T, heads=3), HGT(6, 4, R, T, heads=2)),
     "full": lambda R: Stack(RGCN(F, 6, R), RGCN(6, 4, R)),
     "bases": lambda R: Stack(RGCN(F, 6, R, bases=2, mean="all"), RGCN(6, 4, R, bases=3)),
     "blocks": lambda R: Stack(RGCN(F, 6, R, blocks=3, mean="none"), RGCN(6, 4, R, blocks=2)),
 }
-DENSE = {RGCN: rgcn}
+DENSE = {RGCN: rgcn, RGAT: rgat, HGT: hgt}
 
 
 def made(name, R):

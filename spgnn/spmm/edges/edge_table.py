@@ -82,7 +82,9 @@ def relations_of(table: EdgeTable | NoEdgeTable | None, A) -> tuple[np.ndarray, 
             "or graph_from_coo(..., edge_y=relation_E)"
         )
     if A.name in WITH_LOOPS:
-        raise UsageError(f"operator {A.name} adds self-loops, which have no relation: a layer declares operator = 'none'")
+        raise UsageError(
+            f"operator {A.name} adds self-loops, which have no relation: a layer declares operator = 'none'"
+        )
     return table.y_E * 2 + (table.ids_E < 0) if table.has_reverse else table.y_E, table.n_relations
 
 

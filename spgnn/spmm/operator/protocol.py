@@ -34,6 +34,8 @@ class Operator(SpMM):
     edge_table: EdgeTable | NoEdgeTable | None = None  # of the rank, where the graph has attributes of edges
     # Attributes of the nonzeros of all column blocks, (E, F), of the type of sums; None: the graph has none.
     edge_attr = made_once(lambda self: None if self.edge_table is None else self.edge_table.attr_of(self))
+    n_types, types_of = 1, staticmethod(lambda ids: np.zeros(len(ids), np.int64))
+    type_n = property(lambda self: torch.zeros(self.n, dtype=torch.int64))
     relations = made_once(lambda self: relations_of(self.edge_table, self))
     pool: Pool = made_once(lambda self: BufferPool())
     out_ids: np.ndarray = made_once(lambda self: self.node_n[: self.n])

@@ -55,3 +55,18 @@ def dense_operator(graph: Graph, how: str = "gcn") -> np.ndarray:
     if how in ("gcn", "sym"):
         A = inverse(np.sqrt(A.sum(1)))[:, None] * A * inverse(np.sqrt(A.sum(0)))[None, :]
     return A
+
+
+def typed_graph(authors=12, papers=20, seed=0) -> Graph:
+    """Authors who write papers that cite papers, and venues without edges; papers have classes and a split."""
+    rng = np.random.default_rng(seed)
+    author, paper, cites = rng.integers(0, authors, 40), rng.integers(0, papers, 40), rng.integers(0, papers, (2, 30))
+    starts = [0, authors, authors + papers, authors + papers + 3]
+    y, split = np.full(starts[-1], -1), np.full(starts[-1], -1, np.int8)
+    y[authors:-3], split[authors:-3] = rng.integers(0, 3, papers), rng.integers(0, 3, papers)
+    X = sp.block_diag([rng.standard_normal((authors, 4)), rng.standard_normal((papers, 3)), np.ones((3, 1))], "csr")
+    meta = {"typed": True, "node_types": {"names": ["author", "paper", "venue"], "starts": starts}}
+    names = ("author writes paper", "paper cites paper", "venue has paper")
+    ends = np.r_[author, authors + cites[0]], np.r_[authors + paper, authors + cites[1]]
+    fields = {"edge_y": np.repeat([0, 1], [40, 30]), "edge_classes": names, "meta": meta, "name": "typed"}
+    return graph_from_coo(*ends, starts[-1], X=sp.csr_array(X), y=y, split=split, **fields)

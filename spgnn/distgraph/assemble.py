@@ -20,7 +20,7 @@ from ..cost.machines import load_machine, this_host
 from ..dist import Communicator
 from ..dist.consistency import check_same
 from ..errors import InputError, from_root, together
-from ..graph import WITH_LOOPS, ColumnNames, axis_sums, lacks_loop, task_of, with_self_loops
+from ..graph import WITH_LOOPS, ColumnNames, NodeTypes, axis_sums, lacks_loop, task_of, with_self_loops
 from ..graph.edge_attr import numbered
 from ..machine import core_ids, give_back_memory
 from ..partition import RowBlock
@@ -65,7 +65,7 @@ class GraphRows:
     node_n      (n,) int64, original ids.
     A           (n, N) CSR, columns are original ids; on one rank (n, n), columns in the order of node_n.
     X_nF, y_n, split_n  as in RowBlock, or None.
-    n_nodes     N; about: name, method and, of a whole graph, fingerprint, names and links of the DistGraph.
+    n_nodes     N; about: name, method and, of a whole graph, fingerprint, names and links of the DistGraph; its node_types.
     owner_of    original ids -> the block rows that own them; on one rank it is not called.
     edges       attributes of the nonzeros; NoEdgeTable: why they are not here; None: the graph has none.
     known       of a part; None: the rows are complete, and own.
@@ -137,6 +137,7 @@ def _operator(rows: GraphRows, layout: Layout, how: Distribution) -> tuple[DistS
     else:
         index = _index(rows, A_nN, layout)
         A_oo, A_og = index.split(A_nN)
+    index = replace(index, types=NodeTypes.read(rows.about))
     del A_nN
     order_n = local_order(A_oo, layout.threads) if how.locality else None
     if order_n is not None:

@@ -14,7 +14,7 @@ import torch
 from ..config.names import Norm, On, Task
 from ..dist import Communicator
 from ..errors import GraphError, ShapeError, UsageError, agree, together
-from ..graph import ColumnNames, labelled, task_of
+from ..graph import ColumnNames, NodeTypes, labelled, task_of
 from ..graph.edge_attr import places_listed
 from ..graph.links import Links
 from ..graph.loaded import NOUNS
@@ -71,6 +71,11 @@ class DistGraph:
     def node_n(self) -> np.ndarray:
         """Original ids of the own nodes, in the order of all rows here: by id, or as `locality` put them."""
         return self.A.node_n
+
+    @property
+    def node_types(self) -> NodeTypes:
+        """The types of the nodes of the whole graph."""
+        return self.A.blocks.index.types
 
     @property
     def n_edge_features(self) -> int:

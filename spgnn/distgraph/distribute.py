@@ -170,7 +170,7 @@ def _own_rows(source, layout: Layout, partition, how: Distribution) -> GraphRows
         if isinstance(graph, Graph):
             part.check_graph(graph.in_use())
         about = {"name": part.graph_name or folder.path.name, "fingerprint": folder.manifest["fingerprint"]}
-        about["names"] = folder.names.written()
+        about |= {"names": folder.names.written(), "node_types": folder.manifest.get("node_types")}
         return rows_of_parts(folder.checked_block, part, layout, about)
 
     graph = together(comm, read)  # also where rank 0 alone has a source
@@ -188,8 +188,9 @@ def _own_rows(source, layout: Layout, partition, how: Distribution) -> GraphRows
 
     def describe() -> dict[str, Any]:
         assert graph is not None and part is not None
-        names = GraphColumns.of(graph).names.written()
-        return {"name": graph.name, "method": part.method, "fingerprint": fingerprint(graph), "names": names}
+        names, types = GraphColumns.of(graph).names.written(), graph.meta.get("node_types")
+        about = {"name": graph.name, "method": part.method, "fingerprint": fingerprint(graph)}
+        return about | {"names": names, "node_types": types}
 
     about = from_root(comm, describe)
     about["links"] = shared_links(comm, None if graph is None else graph.links)

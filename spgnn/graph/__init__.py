@@ -5,6 +5,7 @@ from .columns import ColumnMap, ColumnNames, GraphColumns, matched, taken
 from .graph import Edges, Graph, both_ways, check_is_graph, fingerprint, graph_from_coo, induced_graph, targets_of
 from .links import Links, shared_links, split_as, split_links
 from .loaded import count_labels, label_notes, lacks_node_0, loaded_line
+from .node_types import NodeTypes
 from .normal import (
     DIVIDES,
     NORMS,
@@ -37,7 +38,7 @@ from .structure import is_symmetric, symmetrised
 
 __all__ = [
     "DIVIDES", "NORMS", "BadWeight", "bad_weight",
-    "ColumnMap", "ColumnNames", "GraphColumns", "NO_SPLIT", "TEST", "TRAIN", "UNLABELLED", "VAL", "WITH_LOOPS", "Edges", "Graph", "Norm", "axis_sums", "both_ways",
+    "ColumnMap", "ColumnNames", "GraphColumns", "NodeTypes", "NO_SPLIT", "TEST", "TRAIN", "UNLABELLED", "VAL", "WITH_LOOPS", "Edges", "Graph", "Norm", "axis_sums", "both_ways",
     "check_csr", "check_graph", "check_is_graph", "count_classes", "count_labels", "factors", "fingerprint", "given_split", "graph_from_coo",
     "induced_graph", "inverse_or_zero", "Links", "is_symmetric", "label_notes", "lacks_node_0", "loaded_line", "labelled", "matched", "taken",
     "lacks_loop", "normalise", "random_edge_split", "random_split", "scaled", "shared_links", "split_as", "split_links", "symmetrised", "targets_of", "task_of", "with_self_loops",

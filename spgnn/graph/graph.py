@@ -28,6 +28,7 @@ from .edge_attr import (
 )
 from .ids import checked_classes, checked_ids
 from .loaded import NOUNS, count_labels, graph_notes, label_notes
+from .node_types import check_relations, checked_node_types
 from .normal import Norm, normalise
 from .split import count_classes, labelled, named_split, task_of
 from .structure import (
@@ -41,7 +42,7 @@ from .structure import (
 )
 
 Edges = Literal["stored", "undirected", "directed", "reversed"]
-EDGE_META = ("edges_listed", "edge_features", "antisymmetric")  # what meta has of edge_attr
+EDGE_META = ("edges_listed", "edge_features", "antisymmetric", "typed")  # what meta has of edge_attr
 OF_EDGES = ("edge_attr", "edge_y", "edge_split")
 
 
@@ -75,6 +76,8 @@ class Graph(metaclass=NamesKeywords):
                 that list in its order: (L,) or (L, C), and (L,). A reverse edge that was added is none of them.
         links:  of split_links, the targets of --task links; then A has the message edges alone.
     meta["bipartite"], {"sources": S, "names": [user, item]}: nodes 0 to S - 1 are sources, and edges join them and others.
+    meta["node_types"], {"names": [author, paper], "starts": [0, i, N]}: nodes of a type follow one another; meta["typed"]:
+    classes of edges are relations, and of one named "author writes paper" each edge joins an author and a paper.
     Raises: GraphError naming the first node that is wrong.
 
     The arrays are views that cannot be written; whoever gave them must not change them either. Where they are used,
@@ -105,7 +108,7 @@ class Graph(metaclass=NamesKeywords):
         if self.edge_attr is None and not (self.edge_y is None and self.edge_split is None):
             object.__setattr__(self, "edge_attr", np.empty((self.A.nnz, 0), np.float32))
         if self.edge_attr is not None:
-            self._check_edges()
+            _check_edges(self)
         check_graph(self)
         A, zeros = without_zeros(self.A)
         if zeros:
@@ -123,22 +126,9 @@ class Graph(metaclass=NamesKeywords):
             object.__setattr__(self, name, read_only(getattr(self, name)))
         if "bipartite" in self.meta:
             check_bipartite(self)
-
-    def _check_edges(self) -> None:
-        nnz, listed = self.A.nnz, self.meta.get("edges_listed", self.A.nnz)
-        edge_attr = checked_attributes(self.edge_attr, nnz)
-        ids = np.arange(nnz) if self.edge_ids is None else checked_edge_ids(self.edge_ids, nnz, listed)
-        checked_names(self.meta.get("edge_features"), "edge_attr", edge_attr.shape[1], "meta['edge_features']")
-        columns = checked_antisymmetric(self.meta.get("antisymmetric", ()), edge_attr.shape[1])
-        if self.edge_y is not None:
-            object.__setattr__(self, "edge_y", np.asarray(self.edge_y))
-        if self.edge_split is not None:
-            split = np.asarray(self.edge_split)
-            is_role = split.dtype.kind in "iu" and np.isin(split, (-1, 0, 1, 2)).all()
-            object.__setattr__(self, "edge_split", split.astype(np.int8, copy=False) if is_role else split)
-        known = {"edges_listed": listed} | ({"antisymmetric": columns} if columns else {})
-        for name, value in (("edge_attr", edge_attr), ("edge_ids", ids), ("meta", self.meta | known)):
-            object.__setattr__(self, name, value)
+        if (types := self.meta.get("node_types")) is not None:
+            object.__setattr__(self, "meta", self.meta | {"node_types": checked_node_types(types, self.n_nodes)})
+            check_relations(self)
 
     def __repr__(self) -> str:
         said = [f"{self.n_nodes:,} nodes", f"{self.nnz:,} nonzeros", f"edges {self.edges}"]
@@ -334,6 +324,23 @@ class Graph(metaclass=NamesKeywords):
             out |= {f"edge_{name}": int((roles == role).sum()) for role, name in enumerate(("train", "val", "test"))}
         known = ("duplicates", "zeros", "dropped_lines", "source", "format")
         return out | {k: v for k, v in self.meta.items() if k in known}
+
+
+def _check_edges(graph: Graph) -> None:
+    nnz, listed = graph.A.nnz, graph.meta.get("edges_listed", graph.A.nnz)
+    edge_attr = checked_attributes(graph.edge_attr, nnz)
+    ids = np.arange(nnz) if graph.edge_ids is None else checked_edge_ids(graph.edge_ids, nnz, listed)
+    checked_names(graph.meta.get("edge_features"), "edge_attr", edge_attr.shape[1], "meta['edge_features']")
+    columns = checked_antisymmetric(graph.meta.get("antisymmetric", ()), edge_attr.shape[1])
+    if graph.edge_y is not None:
+        object.__setattr__(graph, "edge_y", np.asarray(graph.edge_y))
+    if graph.edge_split is not None:
+        split = np.asarray(graph.edge_split)
+        is_role = split.dtype.kind in "iu" and np.isin(split, (-1, 0, 1, 2)).all()
+        object.__setattr__(graph, "edge_split", split.astype(np.int8, copy=False) if is_role else split)
+    known = {"edges_listed": listed} | ({"antisymmetric": columns} if columns else {})
+    for name, value in (("edge_attr", edge_attr), ("edge_ids", ids), ("meta", graph.meta | known)):
+        object.__setattr__(graph, name, value)
 
 
 def _with_attributed(graph: Graph, edges: Edges) -> Graph:

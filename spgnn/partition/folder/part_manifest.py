@@ -19,7 +19,7 @@ FORMAT, VERSION = "spgnn-partition", 4
 KEYS = {
     int: "n_nodes k n_features seed hops n_classes",
     str: "method graph_digest fingerprint owner_sha256 sha256",
-    dict: "metrics edge_meta? files",
+    dict: "metrics edge_meta? node_types? files",
     list: "parts classes? feature_names? train",
     float: "balance seconds?",
 }

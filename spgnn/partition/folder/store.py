@@ -102,6 +102,7 @@ def save_partition(partition: Partition, folder: str | Path, graph: Graph, hops:
             "n_classes": graph.n_classes,
             **{name: names for name in ("classes", "feature_names") if (names := getattr(graph, name)) is not None},
             **({} if graph.edge_attr is None else {"edge_meta": edge_meta(graph)}),
+            **{name: of for name, of in graph.meta.items() if name == "node_types"},
             "hops": hops,
             "train": train,
             "parts": parts,
@@ -236,6 +237,7 @@ class PartitionFolder:
         name, edges = self.manifest["graph"], self.manifest["edges"]
         fields: dict[str, Any] = {"name": name, "edges": edges, "ids": self.ids(), "classes": self.names.classes}
         fields["feature_names"] = self.names.features
+        fields["meta"] = {name: of for name, of in self.manifest.items() if name == "node_types"}
         if whole.edges is not None:
             fields |= {
                 "edge_attr": whole.edges.attr_EF,
@@ -243,8 +245,8 @@ class PartitionFolder:
                 "edge_y": whole.edges.listed("y_E"),
                 "edge_split": whole.edges.listed("split_E"),
                 "edge_classes": self.names.edge_classes,
-                "meta": {name: of for name, of in self.manifest["edge_meta"].items() if name in EDGE_META},
             }
+            fields["meta"] |= {name: of for name, of in self.manifest["edge_meta"].items() if name in EDGE_META}
         return Graph(whole.A_nN, whole.X_nF, whole.y_n, whole.split_n, **fields)
 
     def checked_block(self, rank: int) -> RowBlock:

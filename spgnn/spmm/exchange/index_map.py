@@ -5,11 +5,12 @@ Shapes: N nodes, n own rows, g ghost rows, P ranks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
 
+from ...graph.node_types import NodeTypes
 from ...graph.structure import index_dtype, sort_columns
 
 LARGEST_TABLE = 8  # nodes per nonzero
@@ -22,11 +23,13 @@ class IndexMap:
     own_n      (n,) int64, in any order: that of the rows on this rank.
     ghost_g    (g,) int64, ordered by owner, then by id.
     ghosts_P   (P,) int64, ghosts of each owner; zero for this rank.
+    types      of the nodes of the whole graph.
     """
 
     own_n: np.ndarray
     ghost_g: np.ndarray
     ghosts_P: np.ndarray
+    types: NodeTypes = NodeTypes()
 
     @property
     def n(self) -> int:
@@ -51,7 +54,7 @@ class IndexMap:
         chosen[owners.start : owners.stop] = self.ghosts_P[owners.start : owners.stop]
         start = int(ends[owners.start - 1]) if owners.start else 0
         where = slice(start, start + int(chosen.sum()))
-        return IndexMap(self.own_n, self.ghost_g[where], chosen), where
+        return replace(self, ghost_g=self.ghost_g[where], ghosts_P=chosen), where
 
     def split(self, A_nN: sp.csr_array) -> tuple[sp.csr_array, sp.csr_array]:
         """Return A_oo (n, n) and A_og (n, g) of a row block whose columns are original ids.

@@ -37,7 +37,9 @@ class Blocks:
         """Return the rows of the mask out_n and the columns of the masks in_m and ghost_g."""
         owner_g = np.repeat(np.arange(len(self.index.ghosts_P)), self.index.ghosts_P)
         ghosts_P = np.bincount(owner_g[ghost_g], minlength=len(self.index.ghosts_P)).astype(np.int64)
-        index = IndexMap(self.index.own_n[in_m], self.index.ghost_g[ghost_g], ghosts_P)
+        index = replace(
+            self.index, own_n=self.index.own_n[in_m], ghost_g=self.index.ghost_g[ghost_g], ghosts_P=ghosts_P
+        )
         return Blocks(_cut(self.A_oo, out_n, in_m), _cut(self.A_og, out_n, ghost_g), index)
 
 

@@ -51,6 +51,7 @@ class SpMM(Protocol):
     n: int  # rows of A H
     m: int  # own rows of H
     node_n: np.ndarray  # (m,) int64, original ids of the own rows of H
+    node_type_n: np.ndarray  # (m,) int64, the type of each of these, 0 in a graph without types; subgraphs refuse
     out_ids: np.ndarray  # (n,) int64, original ids of the rows of A H
     column_ids: np.ndarray  # (m + g,) int64, original ids of own and ghost columns
     column_blocks: tuple[ColumnBlock, ...]  # the own columns of A, and its ghost columns where it has any

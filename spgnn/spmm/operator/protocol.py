@@ -38,6 +38,7 @@ class Operator(SpMM):
     type_n = property(lambda self: torch.zeros(self.n, dtype=torch.int64))
     relations = made_once(lambda self: relations_of(self.edge_table, self))
     pool: Pool = made_once(lambda self: BufferPool())
+    node_type_n: np.ndarray = made_once(lambda self: np.zeros(self.m, np.int64))
     out_ids: np.ndarray = made_once(lambda self: self.node_n[: self.n])
     column_ids: np.ndarray = made_once(lambda self: np.concatenate([block.ids_c for block in self.column_blocks]))
     n_edges: int = made_once(lambda self: sum(block.A.nnz for block in self.column_blocks))

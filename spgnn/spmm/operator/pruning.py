@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,7 +17,6 @@ import torch
 from ...config.names import Norm
 from ...cost.pairs import edges_of_rows, with_whole_layers
 from ..edges.edge_table import restrict_edges
-from ..exchange.index_map import IndexMap
 from ..exchange.stages import Blocks
 from .dist_spmm import DistSpMM, make_operator
 from .facts import FixedInput, check_is_held
@@ -142,5 +142,6 @@ def _local(A: DistSpMM, rows_n: np.ndarray, name: str) -> DistSpMM:
     """Return an operator on some rows that has no nonzeros: of a layer that does not multiply with A. Collective."""
     index, n = A.blocks.index, int(rows_n.sum())
     none = lambda m: sp.csr_array((n, m), dtype=A.blocks.A_oo.dtype)
-    index = IndexMap(index.own_n[rows_n], index.ghost_g[:0], np.zeros_like(index.ghosts_P))
+    none_P = np.zeros_like(index.ghosts_P)
+    index = replace(index, own_n=index.own_n[rows_n], ghost_g=index.ghost_g[:0], ghosts_P=none_P)
     return make_operator(Blocks(none(n), none(0), index), A.layout, name)

@@ -80,7 +80,9 @@ class Block:
 
 
 def _refuse_attributes(label: str) -> None:
-    raise UsageError(f"{label} has no attributes and relations of edges: samplers draw none; train on the whole graph")
+    raise UsageError(
+        f"{label} has no types of nodes or attributes and relations of edges: samplers draw none; train on the whole graph"
+    )
 
 
 class SubgraphSpMM(Operator):
@@ -101,8 +103,7 @@ class SubgraphSpMM(Operator):
     work = computed(lambda self: (self.block.shape, self.A.nnz))  # (n, m) and nonzeros: what products take
 
     selects_first = True
-    edge_attr = made_once(lambda self: _refuse_attributes(self.block.label))
-    relations = made_once(lambda self: _refuse_attributes(self.block.label))
+    edge_attr, relations, node_type_n = (made_once(lambda self: _refuse_attributes(self.block.label)) for _ in range(3))
 
     def with_norm(self, how: Norm | None) -> SubgraphSpMM:
         """Return the operator of another normalisation of the same block. Raises: UsageError where there is none."""

@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # what a type checker finds under these names
     from .cost.grid import ProcessGrid as ProcessGrid
     from .layers import Layer as Layer, Stack as Stack
     from .layers.foreign.wrap import wrap as wrap
+    from .layers.foreign.typed_graphs import to_pyg as to_pyg, to_dgl as to_dgl
     from .spmm import SpMM as SpMM, IndexMap as IndexMap, ExchangePlan as ExchangePlan
     from .training import History as History, explain as explain, Trainer as Trainer
     from .distgraph import distribute as distribute, DistGraph as DistGraph, Parts as Parts, Fields as Fields
@@ -69,6 +70,7 @@ _NAMES = {
     "cost.grid": "ProcessGrid",
     "layers": "Layer Stack",
     "layers.foreign.wrap": "wrap",
+    "layers.foreign.typed_graphs": "to_pyg to_dgl",
     "spmm": "SpMM IndexMap ExchangePlan",
     "training": "History explain Trainer",
     "distgraph": "distribute DistGraph Parts Fields",

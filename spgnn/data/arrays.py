@@ -13,12 +13,12 @@ import scipy.sparse as sp
 
 from ..config.names import Duplicates
 from ..errors import FormatError, GraphError, InputError, is_integer
-from ..graph import NO_SPLIT, TEST, TRAIN, VAL, Graph, both_ways, graph_from_coo
+from ..graph import NO_SPLIT, Graph, both_ways, graph_from_coo
 from ..graph.structure import as_weights, check_duplicates
 from ..terminal import say
 from .readers.make_graph import as_float, named_labels
+from .typed import MASKS, typed_graph
 
-MASKS = {"train_mask": TRAIN, "val_mask": VAL, "test_mask": TEST}
 PYG_NAMES = {"edge_index", "adj_t", "edge_weight", "edge_attr", "x", "y", "num_nodes", "ptr", "src", "dst", *MASKS}
 DGL_KEYS = {"X": ("feat", "features", "x"), "y": ("label", "labels", "y")}
 DGL_EDGE_KEYS = ("feat", "features", "edge_attr", "attr")
@@ -90,16 +90,17 @@ def from_networkx(
     return make(src, dst, len(ids), as_weights(weights), duplicates, **fields)
 
 
-def from_pyg(data, duplicates: Duplicates = "auto", **fields) -> Graph:
+def from_pyg(data, duplicates: Duplicates = "auto", target: str | None = None, **fields) -> Graph:
     """Return the Graph of a PyG Data: edge_index or adj_t, edge_weight, edge_attr, x, y, train/val/test_mask (N,) or (N, S).
 
     edge_attr, or what is given as from_pyg(data, edge_attr=...), has the attributes of edges, and edges that are there
     twice stay two; weights are edge_weight alone. A line on stderr names what is not read, and counts edges that became one.
-    Of an edge j -> i, i reads j, as in PyG: `with_edges("auto")` has it so.
+    Of an edge j -> i, i reads j, as in PyG: `with_edges("auto")` has it so. HeteroData becomes a typed Graph, see
+    `typed_graph`: relations are its edge_types; target: the type to predict, where several have y.
     """
     get = lambda name: getattr(data, name, None)
     if type(data).__name__ == "HeteroData":
-        raise GraphError("a PyG HeteroData has several node types; use data.to_homogeneous()")
+        return _typed_pyg(data, target, {"name": "pyg"} | fields)
     if get("edge_index") is not None:
         edge_index = as_array(data.edge_index)
         if edge_index.ndim != 2 or edge_index.shape[0] != 2:
@@ -117,20 +118,37 @@ def from_pyg(data, duplicates: Duplicates = "auto", **fields) -> Graph:
         src, dst, weights = _from_adj_t(data.adj_t)
     else:
         raise GraphError("the PyG Data has neither edge_index nor adj_t; expected one of them")
-    X, y = get("x"), get("y")
-    n = get("num_nodes")
-    read = {
-        "X": None if X is None else _features(as_array(X)),
-        "split": split_of_masks({name: as_array(get(name)) for name in MASKS if get(name) is not None}),
-        "name": "pyg",
-        "meta": {"edges": "in"} | fields.pop("meta", {}),
-    } | ({} if y is None else _labels(as_array(y)))
-    n = X.shape[0] if n is None and X is not None else n
+    n, read = get("num_nodes"), _of_nodes(get) | {"name": "pyg", "meta": {"edges": "in"} | fields.pop("meta", {})}
+    n = len(read["X"]) if n is None and read["X"] is not None else n
     if unread := sorted(name for name in _names_of(data) if name not in PYG_NAMES and get(name) is not None):
         more = "; those of edges: from_pyg(data, edge_attr=...)" if "edge_attr" not in fields else ""
         more += "; all graphs of a batch are one here" if "batch" in unread else ""
         say(f"from_pyg does not read {', '.join(unread)}{more}")
     return _counted(src, dst, n, weights, duplicates, **(read | fields))
+
+
+def _of_nodes(get: Callable[[str], Any], x: str | None = "x", y: str | None = "y") -> dict[str, Any]:
+    """Return X, y, split and classes of nodes; get returns what has a name, or None."""
+    X, labels = (None if name is None else get(name) for name in (x, y))
+    split = split_of_masks({name: as_array(get(name)) for name in MASKS if get(name) is not None})
+    read = {"X": None if X is None else _features(as_array(X)), "split": split}
+    return read if labels is None else read | _labels(as_array(labels))
+
+
+def _typed_pyg(data, target: str | None, fields: dict[str, Any]) -> Graph:
+    sizes = {name: data[name].num_nodes for name in data.node_types}
+    if (unknown := next((name for name, n in sizes.items() if n is None), None)) is not None:
+        raise GraphError(f"nodes of type {unknown} have no x, and no number: set data[{unknown!r}].num_nodes")
+    of_types = {name: _of_nodes(data[name].get) for name in sizes}
+    ends_of = lambda store: store["edge_index"] if "edge_index" in store else _from_adj_t(store["adj_t"])[:2]
+    ends = {triple: np.stack([*map(as_array, ends_of(data[triple]))]) for triple in data.edge_types}
+    unread = [f"{name}.{key}" for name in sizes for key in data[name].keys() if key not in PYG_NAMES - {"edge_attr"}]
+    unread += [f"{name}.y" for name in sizes if target not in (None, name) and "y" in data[name]]
+    unread += [f"{'-'.join(of)}.{key}" for of in ends for key in data[of].keys() if key not in ("edge_index", "adj_t")]
+    if unread:
+        say(f"from_pyg does not read {', '.join(unread)}")
+    fields["meta"] = {"edges": "in"} | fields.get("meta", {})
+    return typed_graph(sizes, of_types, ends, target, **fields)
 
 
 def _counted(src, dst, n, weights, duplicates: Duplicates, **fields) -> Graph:
@@ -158,24 +176,30 @@ def from_dgl(
     weight: str | None = None,
     duplicates: Duplicates = "auto",
     edge_features: str | None = None,
+    target: str | None = None,
     **fields,
 ) -> Graph:
-    """Return the Graph of a homogeneous DGL graph: edges(), ndata, and edata[weight] if weight is given.
+    """Return the Graph of a DGL graph: edges(), ndata, and edata[weight] if weight is given.
 
-    Of an edge j -> i, i reads j, as in DGL: `with_edges("auto")` has it so.
+    Of an edge j -> i, i reads j, as in DGL: `with_edges("auto")` has it so. A heterograph becomes a typed Graph, see
+    `typed_graph`, without edata: relations are its canonical_etypes; target: the type to predict, where several have labels.
     Args: features, labels: keys of ndata; by default the first of feat, features, x and label, labels, y.
           edge_features: key of edata, of edge_attr; by default the first of feat, features, edge_attr, attr.
     """
+    made = {"name": "dgl", "meta": {"edges": "in"} | fields.pop("meta", {})}
+    keys = {"X": (features,) if features else DGL_KEYS["X"], "y": (labels,) if labels else DGL_KEYS["y"]}
+    first = lambda frame, name: next((key for key in keys[name] if key in frame), None)
+    of_frame = lambda frame: _of_nodes(frame.get, first(frame, "X"), first(frame, "y"))
     if not getattr(g, "is_homogeneous", True):
-        raise GraphError("the DGL graph has several node or edge types; use dgl.to_homogeneous(g)")
+        ends = {triple: np.stack([*map(as_array, g.edges(etype=triple))]) for triple in g.canonical_etypes}
+        of_types = {name: of_frame(g.nodes[name].data) for name in g.ntypes}
+        return typed_graph(
+            {name: int(g.num_nodes(name)) for name in of_types}, of_types, ends, target, **(made | fields)
+        )
     src, dst = g.edges()
-    read: dict[str, Any] = {"name": "dgl", "meta": {"edges": "in"} | fields.pop("meta", {})}
-    for name, key in (("X", features), ("y", labels)):
-        key = key or next((k for k in DGL_KEYS[name] if k in g.ndata), None)
-        if key is not None:
-            values = as_array(_stored(g.ndata, key, "ndata"))
-            read |= {"X": _features(values)} if name == "X" else _labels(values)
-    read["split"] = split_of_masks({name: as_array(g.ndata[name]) for name in MASKS if name in g.ndata})
+    for key in (features, labels):
+        _ = key and _stored(g.ndata, key, "ndata")
+    read = made | of_frame(g.ndata)
     weights = None if weight is None else as_array(_stored(g.edata, weight, "edata"))
     edata = getattr(g, "edata", {})
     key = edge_features or next((key for key in DGL_EDGE_KEYS if key in edata and key != weight), None)

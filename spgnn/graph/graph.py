@@ -229,7 +229,7 @@ class Graph(metaclass=NamesKeywords):
         if edges != "auto":
             use = names.LONG_EDGES[edges]
         elif use == "stored":
-            is_in = self.meta.get("edges") == "in" and not is_symmetric(self.A)
+            is_in = self.meta.get("edges") == "in" and (self.is_typed or not is_symmetric(self.A))
             use = "reversed" if is_in else "undirected"
         if use == self.edges:
             return self

@@ -47,12 +47,12 @@ def checked_node_types(value: Any, n_nodes: int) -> dict[str, list]:
     """Return meta["node_types"] as JSON has it; GraphError unless its starts rise from 0 to N, one for each name, and N."""
     names, starts = (value.get("names"), value.get("starts")) if isinstance(value, Mapping) else (None, None)
     names, starts = (list(x) if isinstance(x, (Sequence, np.ndarray)) else [] for x in (names, starts))
-    is_named = all(isinstance(name, str) and name and " " not in name for name in names)
+    is_named = all(isinstance(name, str) and name and not set(" .") & set(name) for name in names)
     is_range = all(map(is_integer, starts)) and starts[:1] + starts[-1:] == [0, n_nodes] and starts == sorted(starts)
     if not (is_named and is_range and 0 < len(names) == len(set(names)) == len(starts) - 1):
         raise GraphError(
             f"meta['node_types'] is {value!r}; expected {{'names': [a, b], 'starts': [0, i, {n_nodes}]}}, names without "
-            f"spaces and starts that rise from 0 to the {n_nodes} nodes"
+            f"blanks and dots and starts that rise from 0 to the {n_nodes} nodes"
         )
     return {"names": names, "starts": list(map(int, starts))}
 

@@ -322,8 +322,6 @@ def test_pyg_errors():
         from_pyg(Data(num_nodes=5))
     with pytest.raises(GraphError, match="expected \\(2, E\\)"):
         from_pyg(Data(edge_index=Tensor(EDGES.T), num_nodes=5))
-    with pytest.raises(GraphError, match="to_homogeneous"):
-        from_pyg(type("HeteroData", (), {})())
 
 
 def test_graphs_of_pyg_and_dgl_are_read_in_the_direction_of_their_edges_unless_told_otherwise(tmp_path):

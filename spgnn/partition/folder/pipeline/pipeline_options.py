@@ -88,7 +88,7 @@ class PipelineOptions:
             edges = source.edges
             if source.edge_attr is not None:
                 raise InputError(
-                    f"{source.name}: edges have attributes, and a stream of edges carries none; use part_graph and "
+                    f"{source.name}: edges have attributes or relations, and a stream of edges carries none; use part_graph and "
                     "save_partition, or graph.without_edge_attr()"
                 )
             if np.any(source.A.data != 1):

@@ -1,0 +1,113 @@
+"""typed_graph: nodes and edges of several types as one Graph; pieces_of: a typed Graph by types again.
+
+Shapes: N nodes, n of a type, L edges of a type, F features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..errors import GraphError, UsageError
+from ..graph import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL, Graph, NodeTypes, graph_from_coo, labelled, task_of
+
+MASKS = {"train_mask": TRAIN, "val_mask": VAL, "test_mask": TEST}
+NONE = {"classes": UNLABELLED, "labels": 0, "numbers": np.nan}  # the label of other nodes
+Triple = tuple[str, str, str]  # a type of edges: the type of their sources, a name, the type of their targets
+
+
+def typed_graph(
+    sizes: Mapping[str, int],
+    of_types: Mapping[str, Mapping[str, Any]],
+    ends: Mapping[Triple, np.ndarray],
+    target: str | None,
+    **fields: Any,
+) -> Graph:
+    """Return the typed Graph: nodes type after type, relations in the order of ends; ids are author:12.
+
+    X is sparse, with columns of each type, paper.0, paper.1, ..., or one of ones, paper, where a type has no features.
+    Args:   sizes     n of each type.
+            of_types  of each type what it has of X, y, split and classes, a row for each of its nodes.
+            ends      (2, L) of each type of edges: sources and targets, numbered within their types.
+            target    the type whose labels and split are read; None: the one that has labels.
+    Raises: GraphError naming an edge or a type that is wrong, or the types where several have labels.
+    """
+    starts = np.cumsum([0, *sizes.values()]).tolist()
+    first = dict(zip(sizes, starts))
+    for a, name, b in ends:
+        if missing := {a, b} - set(sizes):
+            raise GraphError(f"edges {a} {name} {b}: no nodes of type {min(missing)}; give how many there are")
+    places = [of + np.array([[first[a]], [first[b]]]) for (a, _, b), of in ends.items()]
+    src_L, dst_L = np.concatenate([np.zeros((2, 0), np.int64), *places], axis=1)
+    X_of = {name: of_types[name].get("X") for name in sizes}
+    if any(X is not None for X in X_of.values()):
+        blocks = [np.ones((n, 1), np.float32) if X_of[name] is None else X_of[name] for name, n in sizes.items()]
+        wide = lambda name, F: [name] if X_of[name] is None else [f"{name}.{column}" for column in range(F)]
+        names = [column for name, X in zip(sizes, blocks) for column in wide(name, X.shape[1])]
+        fields = {"X": sp.block_diag([sp.csr_array(X) for X in blocks], "csr"), "feature_names": names} | fields
+    fields = _targets(sizes, of_types, target) | fields
+    fields["meta"] = {"typed": True, "node_types": {"names": [*sizes], "starts": starts}} | fields.get("meta", {})
+    fields.setdefault("ids", [f"{name}:{i}" for name, n in sizes.items() for i in range(n)])
+    edge_y, names = np.repeat(np.arange(len(ends)), [of.shape[1] for of in places]), tuple(map(" ".join, ends))
+    return graph_from_coo(src_L, dst_L, starts[-1], edge_y=edge_y, edge_classes=names, **fields)
+
+
+def _targets(sizes: Mapping[str, int], of_types: Mapping[str, Mapping], target: str | None) -> dict[str, Any]:
+    """Return labels, split and classes of all nodes, of which those of one type have some."""
+    found = [name for name in sizes if of_types[name].get("y") is not None]
+    if (target is None and len(found) > 1) or (target is not None and target not in found):
+        raise GraphError(
+            f"target = {target!r}; the types with labels, y, are: {', '.join(found) or 'none'}; choose one"
+        )
+    if not found:
+        return {}
+    target = target or found[0]
+    out = {name: rows for name, rows in of_types[target].items() if name != "X" and rows is not None}
+    at, counts = [*sizes].index(target), [*sizes.values()]
+    for name, none in {"y": NONE[task_of(out["y"])], "split": NO_SPLIT}.items():
+        if name in out:
+            rows = out[name].astype(np.int64) if out[name].dtype.kind in "bu" else out[name]
+            pad = [(sum(counts[:at]), sum(counts[at + 1 :])), *[(0, 0)] * (rows.ndim - 1)]
+            out[name] = np.pad(rows, pad, constant_values=none)
+    return out
+
+
+def pieces_of(graph: Graph) -> tuple[dict[str, dict[str, Any]], dict[Triple, np.ndarray]]:
+    """Return of each type what it has of x, y, train_mask, val_mask, test_mask, and num_nodes; of each type of edges (2, L).
+
+    Edges are in the order in which they were listed. What typed_graph was given comes back; numbers are in the dtype of X.
+    Raises: UsageError for a graph whose nodes or relations have no types.
+    """
+    types, X, names = NodeTypes.read(graph.meta), graph.X, graph.edge_classes or ()
+    ends_of = {name: types.ends_of(name) for name in names}
+    if graph.edge_ids is None or graph.edge_y is None or not (types.names and names) or None in ends_of.values():
+        raise UsageError(
+            f"{graph.name}: expected a typed graph, with meta['node_types'] and relations such as 'author writes paper'"
+        )
+    nodes = {}
+    columns = np.array([name.partition(".")[0] for name in graph.feature_names or ()])
+    for name, start, end in zip(types.names, types.starts, types.starts[1:]):
+        of = nodes[name] = {"num_nodes": end - start}
+        if X is not None and name not in (graph.feature_names or ()):
+            x = (
+                X[start:end][:, columns == name]
+                if np.isin(columns, types.names).all() and len(columns)
+                else X[start:end]
+            )
+            of["x"] = x.toarray() if sp.issparse(x) else x
+        y, split = (None if rows is None else rows[start:end] for rows in (graph.y, graph.split))
+        if y is not None and (y.any() if graph.is_multilabel else labelled(y).any()):
+            of["y"] = y
+            masks = {} if split is None else {mask: split == role for mask, role in MASKS.items()}
+            of |= {mask: is_in for mask, is_in in masks.items() if is_in.any()}
+    row_E, listed = np.repeat(np.arange(graph.n_nodes), np.diff(graph.A.indptr)), np.flatnonzero(graph.edge_ids >= 0)
+    listed = listed[np.argsort(graph.edge_ids[listed])]
+    ends_2L = np.stack([row_E, graph.A.indices.astype(np.int64)][:: -1 if graph.edges == "reversed" else 1])[:, listed]
+    relation_L, edges = graph.edge_y[graph.edge_ids[listed]], {}
+    for r, (name, (a, b)) in enumerate(ends_of.items()):
+        triple = types.names[a], " ".join(name.split(" ")[1:-1]), types.names[b]
+        edges[triple] = ends_2L[:, relation_L == r] - np.array([[types.starts[a]], [types.starts[b]]])
+    return nodes, edges

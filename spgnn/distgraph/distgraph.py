@@ -141,7 +141,7 @@ class DistGraph:
     @property
     def n_types(self) -> int:
         """Types of nodes, 1 where they have none."""
-        return self.A.n_types
+        return max(1, len(self.node_types.names))
 
     @property
     def is_counted(self) -> bool:

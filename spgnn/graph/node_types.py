@@ -31,6 +31,10 @@ class NodeTypes:
         """Return the type of nodes, (n,) int64."""
         return np.searchsorted(np.array(self.starts[1:-1], np.int64), node_n, side="right")
 
+    def times(self, B: int) -> NodeTypes:
+        """Return the types where node i is i B to i B + B - 1."""
+        return NodeTypes(self.names, tuple(start * B for start in self.starts))
+
     def rows(self, name: str) -> slice:
         """Return the nodes of a type."""
         at = self.names.index(name)

@@ -16,19 +16,24 @@ from spgnn.layers import HGT, RGAT, RGCN, Stack
 from spgnn.spmm.edges import typed
 from spgnn.training.trainer import Trainer
 
-N, F, R, T = 40, 6, 5, 1
-TYPE = np.zeros(N, np.int64)
+N, F, R, T = 40, 6, 5, 3
 RNG = np.random.default_rng(0)
-SRC, DST = RNG.integers(0, N - 3, (2, 150))  # three nodes without edges
+STARTS, ENDS = [0, 15, 28, N], [(0, 1), (1, 2), (0, 0), (2, 0), (2, 2)]  # types of source and target of each relation
+TYPE = np.repeat(np.arange(T), np.diff(STARTS))
 REL = RNG.integers(0, 3, 150)
 REL[0], REL[1:20] = 4, 2  # relation 3 has no edge, 4 has one
+SRC, DST = (
+    RNG.integers(np.array(STARTS)[of], np.array(STARTS)[of + 1] - 1) for of in np.array(ENDS)[REL].T
+)  # the last of a type is alone
 DST[1:20] = 7  # more columns than rows: (A_r H) W_r
 SRC[30], DST[30], REL[30] = SRC[31], DST[31], REL[31]  # twice
-SRC[32] = DST[32]
+SRC[19] = DST[19]
 X = RNG.normal(size=(N, F))
 SPLIT = np.where(np.arange(N) % 3 == 0, 1, 0).astype(np.int8)
+META = {"typed": True, "node_types": {"names": ["a", "b", "c"], "starts": STARTS}}
+NAMES = tuple(f"{'abc'[s]} r{r} {'abc'[t]}" for r, (s, t) in enumerate(ENDS))
 GRAPH = spgnn.graph_from_coo(
-    SRC, DST, N, edge_y=REL, X=X, y=RNG.integers(0, 4, N), split=SPLIT, meta={"typed": True}
+    SRC, DST, N, edge_y=REL, edge_classes=NAMES, X=X, y=RNG.integers(0, 4, N), split=SPLIT, meta=META
 )  # fmt: skip
 
 

@@ -100,8 +100,8 @@ class Pairs:
         self._rows = Packed(
             _picked(own_n[row_L[by_relation]], A.m, A), _picked(np.argsort(by_relation), len(by_relation), A), segments
         )
-        self.type_R, self.n_types = np.zeros(self.R, np.int64), A.n_types
-        self.type_R[self.relation_M] = A.types_of(A.column_ids)[column_M]
+        self.type_R, self.n_types = np.zeros(self.R, np.int64), max(1, len(A.node_types.names))
+        self.type_R[self.relation_M] = A.node_types.of(A.column_ids)[column_M]
 
     def check(self, R: int, types: int | None = None) -> None:
         """Raise UsageError for more relations, or types of nodes, than a layer was made for."""
@@ -145,17 +145,26 @@ def pairs(A: AtLayer) -> Pairs:
 
 def by_type(A: AtLayer, H_nF: torch.Tensor, W_TFC: torch.Tensor, bias_TC: torch.Tensor) -> torch.Tensor:
     """Return H_i W_t + b_t, t the type of node i, of the rows of A H, (n, C). Nothing is exchanged."""
-    types = A.once(_Types, lambda: _Types(A))
+    types = _types(A)
     return PackedRows.apply(A, types.packed, H_nF, W_TFC) + bias_TC[types.type_n]
+
+
+def type_n(A: AtLayer) -> torch.Tensor:
+    """The types of the rows of A H, (n,) int64."""
+    return _types(A).type_n
+
+
+def _types(A: AtLayer) -> _Types:
+    return A.once(_Types, lambda: _Types(A))
 
 
 class _Types:
     """The types of the rows of A H, and these rows by type."""
 
     def __init__(self, A: AtLayer):
-        type_n = A.types_of(A.out_ids)
+        type_n = A.node_types.of(A.out_ids)
         order = np.argsort(type_n, kind="stable")
-        self.type_n = torch.from_numpy(type_n)
+        self.type_n = torch.from_numpy(type_n).to(A.device)
         self.packed = Packed(_picked(order, A.n, A), _picked(np.argsort(order), A.n, A), segments_of(type_n[order]))
 
 

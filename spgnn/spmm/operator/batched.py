@@ -42,7 +42,7 @@ class Batched(Operator):
         computed(attrgetter(f"inner.{fact}")) for fact in "name dtype device order pool threads ops sent_so_far".split()
     )
     node_n = made_once(lambda self: _ids(self.inner.node_n, self.B))
-    node_type_n = made_once(lambda self: np.repeat(self.inner.node_type_n, self.B))
+    node_types = computed(lambda self: self.inner.node_types.times(self.B))
 
     @made_once
     def column_blocks(self) -> tuple[ColumnBlock, ...]:

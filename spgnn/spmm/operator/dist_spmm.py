@@ -72,7 +72,7 @@ class DistSpMM(Operator):
         rank = f"rank {self.comm.rank} of {self.comm.size}" if self.comm.size > 1 else "one rank"
         return f"{type(self).__name__}({self.name}: {rank}, {self.n:,} rows, {self.nnz:,} nonzeros, {self.g:,} ghosts)"
 
-    node_type_n: np.ndarray = made_once(lambda self: self.blocks.index.types.of(self.node_n))
+    node_types = computed(lambda self: self.blocks.index.types)
     # What does the products and exchanges, and the order of chains: see Layout.
     ops, order, device = (computed(attrgetter(f"layout.{name}")) for name in ("ops", "order", "pool.device"))
     sent_so_far: int = computed(lambda self: int(self.comm.traffic.sent_bytes().sum()))

@@ -18,6 +18,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from ...cost.schedule import Way
 from ...errors import UsageError
+from ...graph import NodeTypes
 from ..exchange.ghosts import ColumnBlock
 from ..exchange.row_sum import RowSum
 from ..kernels.buffers import Pool
@@ -51,6 +52,7 @@ class SpMM(Protocol):
     n: int  # rows of A H
     m: int  # own rows of H
     node_n: np.ndarray  # (m,) int64, original ids of the own rows of H
+    node_types: NodeTypes  # of the nodes of the whole graph
     node_type_n: np.ndarray  # (m,) int64, the type of each of these, 0 in a graph without types; subgraphs refuse
     out_ids: np.ndarray  # (n,) int64, original ids of the rows of A H
     column_ids: np.ndarray  # (m + g,) int64, original ids of own and ghost columns

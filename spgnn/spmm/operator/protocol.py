@@ -13,6 +13,7 @@ import torch
 
 from ...config.names import Norm
 from ...errors import UsageError
+from ...graph import NodeTypes
 from ..edges.edge_table import EdgeTable, NoEdgeTable, relations_of
 from ..exchange.ghosts import ColumnBlock, rounded
 from ..kernels.buffers import BufferPool, Pool
@@ -34,11 +35,10 @@ class Operator(SpMM):
     edge_table: EdgeTable | NoEdgeTable | None = None  # of the rank, where the graph has attributes of edges
     # Attributes of the nonzeros of all column blocks, (E, F), of the type of sums; None: the graph has none.
     edge_attr = made_once(lambda self: None if self.edge_table is None else self.edge_table.attr_of(self))
-    n_types, types_of = 1, staticmethod(lambda ids: np.zeros(len(ids), np.int64))
-    type_n = property(lambda self: torch.zeros(self.n, dtype=torch.int64))
     relations = made_once(lambda self: relations_of(self.edge_table, self))
     pool: Pool = made_once(lambda self: BufferPool())
-    node_type_n: np.ndarray = made_once(lambda self: np.zeros(self.m, np.int64))
+    node_types = NodeTypes()
+    node_type_n: np.ndarray = made_once(lambda self: self.node_types.of(self.node_n))
     out_ids: np.ndarray = made_once(lambda self: self.node_n[: self.n])
     column_ids: np.ndarray = made_once(lambda self: np.concatenate([block.ids_c for block in self.column_blocks]))
     n_edges: int = made_once(lambda self: sum(block.A.nnz for block in self.column_blocks))

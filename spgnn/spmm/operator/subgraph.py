@@ -103,7 +103,7 @@ class SubgraphSpMM(Operator):
     work = computed(lambda self: (self.block.shape, self.A.nnz))  # (n, m) and nonzeros: what products take
 
     selects_first = True
-    edge_attr, relations, node_type_n = (made_once(lambda self: _refuse_attributes(self.block.label)) for _ in range(3))
+    edge_attr, relations, node_types = (made_once(lambda self: _refuse_attributes(self.block.label)) for _ in range(3))
 
     def with_norm(self, how: Norm | None) -> SubgraphSpMM:
         """Return the operator of another normalisation of the same block. Raises: UsageError where there is none."""

@@ -23,7 +23,7 @@ from ..chains.end import NO_END, end
 from ..edges import edge_words
 from ..edges.attention import Attend, Attend2, attended, check_heads, scores_of
 from ..edges.maximum import Maximum
-from ..edges.pairs import by_type, pairs
+from ..edges.pairs import by_type, pairs, type_n
 from ..edges.typed import typed_sum
 from ..exchange.cached_ghosts import cached_ghosts, reads_fixed_input, times_fixed_input
 from ..exchange.column_rows import ColumnRows, Linear, tensor_of
@@ -216,6 +216,7 @@ class LayerView(Facts):
     sum, mean, std, softmax = edge_words.sum_, edge_words.mean, edge_words.std, edge_words.softmax
     max, min = edge_words.max_, edge_words.min_
     typed_sum, by_type, pairs = typed_sum, by_type, computed(pairs)
+    type_n = computed(type_n)
 
     def drop(self, H: AnyRows, rate: float, draw: int = 1) -> Any:
         """Return H with entries zeroed with probability `rate`, the rest / (1 - rate), in the training passes of a Stack.

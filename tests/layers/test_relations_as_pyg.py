@@ -1,0 +1,127 @@
+"""RGCN, RGAT and HGT have the rows and gradients of PyG's convolutions with the same weights, in float64."""
+
+import numpy as np
+import pytest
+import torch
+from test_relation_layers import DST, ENDS, GRAPH, NAMES, REL, SRC, STARTS, F, N, R, X
+
+from spgnn.dist.thread import run_threads
+from spgnn.distgraph import distribute
+from spgnn.layers import HGT, RGAT, RGCN
+
+pyg = pytest.importorskip("torch_geometric.nn")
+EDGES, RELATION = torch.from_numpy(np.stack([SRC, DST])), torch.from_numpy(REL)
+H = torch.from_numpy(X)
+
+
+def heads_last(W, K):
+    """Columns h D + d of PyG as d K + h."""
+    return W.view(*W.shape[:-1], K, -1).transpose(-1, -2).reshape(W.shape)
+
+
+def copied(layer, weights):
+    """The layer with these weights."""
+    with torch.no_grad():
+        for name, value in weights.items():
+            getattr(layer, name).copy_(value)
+    return layer
+
+
+def rgcn(theirs):
+    return copied(
+        RGCN(F, 6, R, bases=2).double(),
+        {"W": theirs.weight, "a_RB": theirs.comp, "W_FC": theirs.root, "b_C": theirs.bias},
+    )
+
+
+def blocks(theirs):
+    return copied(RGCN(F, 6, R, blocks=3).double(), {"W": theirs.weight, "W_FC": theirs.root, "b_C": theirs.bias})
+
+
+def rgat(theirs):
+    q, k = (heads_last(W.t(), 2).t() for W in (theirs.q, theirs.k))
+    given = {"W_RFC": heads_last(theirs.weight, 2), "q_CK": q, "k_CK": k, "b_C": heads_last(theirs.bias, 2)}
+    return copied(RGAT(F, 6, R, heads=2).double(), given)
+
+
+MODELS = {
+    "rgcn": (lambda: pyg.RGCNConv(F, 6, R, num_bases=2), rgcn, lambda conv: conv(H, EDGES, RELATION), 1),
+    "blocks": (lambda: pyg.RGCNConv(F, 6, R, num_blocks=3), blocks, lambda conv: conv(H, EDGES, RELATION), 1),
+    "rgat": (lambda: pyg.RGATConv(F, 3, R, heads=2), rgat, lambda conv: conv(H, EDGES, RELATION), 2),
+}
+
+
+def rows_on_ranks(make, size):
+    """Rows of the layer and gradients of its weights, on several ranks, against the sum of squares."""
+
+    def body(comm):
+        dgraph = distribute(GRAPH.with_edges("reversed"), comm, method="random", operator="none", dtype="float64")
+        layer = make()
+        out = layer(dgraph.A, dgraph.X)
+        out.square().sum().backward()
+        found = {}
+        for name, weight in layer.named_parameters():
+            found[name] = weight.grad.numpy().copy()
+            comm.all_reduce(found[name])
+        return dgraph.collect(out.detach().numpy()), found
+
+    return run_threads(size, body)[0]
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_layer_has_the_rows_of_pygs(name, size):
+    torch.manual_seed(0)
+    make, ours, call, K = MODELS[name]
+    theirs = make().double()
+    with torch.no_grad():
+        for weight in theirs.parameters():
+            weight.add_(torch.rand_like(weight), alpha=0.3)
+    expected = call(theirs)
+    expected.square().sum().backward()
+    found, gradients = rows_on_ranks(lambda: ours(theirs), size)
+    expected = heads_last(expected.detach(), K).numpy()
+    assert np.abs(found - expected).max() <= 1e-10 * np.abs(expected).max()
+    bias = heads_last(theirs.bias.grad, K).numpy()
+    assert np.abs(gradients["b_C"] - bias).max() <= 1e-10 * np.abs(bias).max()
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_hgt_has_the_rows_of_pygs(size):
+    torch.manual_seed(0)
+    K, types = 2, ["a", "b", "c"]
+    relations = [tuple(name.split(" ")) for name in NAMES]
+    theirs = pyg.HGTConv(F, 6, (types, relations), heads=K).double()
+    x = {name: H[first:last] for name, first, last in zip(types, STARTS, STARTS[1:])}
+    with torch.no_grad():
+        theirs.kqv_lin({name: rows for name, rows in x.items()})  # makes lazy weights
+        for weight in theirs.parameters():
+            weight.add_(torch.rand_like(weight), alpha=0.3)
+    start = np.array(STARTS)
+    edge_index = {
+        key: torch.from_numpy(np.stack([SRC[REL == r] - start[s], DST[REL == r] - start[t]]))
+        for r, (key, (s, t)) in enumerate(zip(relations, ENDS))
+    }
+    out = theirs(x, edge_index)
+    expected = torch.cat([heads_last(out[name], 1) for name in types]).detach().numpy()
+
+    def ours():
+        W = torch.stack([theirs.kqv_lin.lins[name].weight.t() for name in types])
+        b = torch.stack([theirs.kqv_lin.lins[name].bias for name in types])
+        k, q, v = (heads_last(part, K) for part in W.chunk(3, -1))
+        b_k, b_q, b_v = (heads_last(part, K) for part in b.chunk(3, -1))
+        O = torch.stack([theirs.out_lin.lins[name].weight.t() for name in types])
+        rows = torch.arange(6).view(K, -1).t().reshape(-1)  # O reads heads last
+        given = {
+            "Q": q, "K": k, "V": v, "b_Q": b_q, "b_K": b_k, "b_V": b_v, "O": O[:, rows],
+            "b_O": torch.stack([theirs.out_lin.lins[name].bias for name in types]),
+            "A_r": theirs.k_rel.weight.view(K, R, 3, 3).transpose(0, 1),
+            "M_r": theirs.v_rel.weight.view(K, R, 3, 3).transpose(0, 1),
+            "mu": torch.cat([theirs.p_rel["__".join(key)] for key in relations]),
+            "skip": torch.stack([theirs.skip[name].view(()) for name in types]),
+        }  # fmt: skip
+        return copied(HGT(F, 6, R, 3, heads=K).double(), given)
+
+    found, _ = rows_on_ranks(ours, size)
+    assert np.abs(found - expected).max() <= 1e-10 * np.abs(expected).max()
+    assert len(found) == N

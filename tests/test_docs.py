@@ -12,7 +12,7 @@ from worlds import launch
 
 import spgnn
 from spgnn.config.names import SAMPLERS
-from spgnn.layers.registry import FAMILIES
+from spgnn.layers.registry import FAMILIES, reads_relations
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -24,6 +24,7 @@ WITH_PYTHON = [
     if "\n```python\n" in page.read_text(encoding="utf-8") and page.name != "formats.md"
 ]
 ON_EDGES = [name for name, family in FAMILIES.items() if "f_edge" in family.reads]
+RELATED = {name for name in FAMILIES if reads_relations(name)}
 MARK = "---- end of a block ----"
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]*))?\)")
 
@@ -82,7 +83,13 @@ def blocks_and_output(page: Path) -> list[tuple[str, str | None]]:
 
 
 @pytest.mark.parametrize(
-    "page, names", [("models.md", FAMILIES.keys() - ON_EDGES), ("edges.md", ON_EDGES), ("models.md", SAMPLERS)]
+    "page, names",
+    [
+        ("models.md", FAMILIES.keys() - ON_EDGES - RELATED),
+        ("edges.md", ON_EDGES),
+        ("relations.md", RELATED),
+        ("models.md", SAMPLERS),
+    ],
 )
 def test_every_model_and_sampler_has_a_line_of_python(page, names):
     code = "".join(code for code, _ in blocks_and_output(DOCS / page))

@@ -115,7 +115,6 @@ class ModelConfig:
     heads_out: int = option(1, "heads of the last layer of gat, averaged", low=1, high=1024)
     attention: names.Attention = option("v1", "v1: GAT; v2: GATv2")
     attention_dropout: float = option(0.0, "probability to drop an edge of a head", low=0, high=0.999)
-    bases: int = option(0, "matrices that those of rgcn's relations are made of; 0: free", low=0, high=1000)
     powers: int = option(0, "powers of A that are used; 0: see below", low=0, high=1000)
     teleport: float = option(0.1, "share of the input in a step, appnp, gcnii", low=0, high=1)
 

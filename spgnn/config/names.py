@@ -75,7 +75,7 @@ MODELS = {
     "transformer": "attention by keys and queries, with attributes of edges",
     "pna": "mean, max, min and deviation of messages, scaled by degree",
     "gatedgcn": "gates on edges that have attributes, --layers deep",
-    "rgcn": "a matrix for each relation, the classes of edges; --bases",
+    "rgcn": "a matrix for each relation, the classes of edges",
     "rgat": "attention over the edges of all relations",
     "hgt": "attention by keys and queries of types and relations",
 }

@@ -14,7 +14,7 @@ import torch
 from ..config.names import Norm, On, Task
 from ..dist import Communicator
 from ..errors import GraphError, ShapeError, UsageError, agree, together
-from ..graph import ColumnNames, NodeTypes, labelled, task_of
+from ..graph import ColumnNames, labelled, task_of
 from ..graph.edge_attr import places_listed
 from ..graph.links import Links
 from ..graph.loaded import NOUNS
@@ -73,11 +73,6 @@ class DistGraph:
         return self.A.node_n
 
     @property
-    def node_types(self) -> NodeTypes:
-        """The types of the nodes of the whole graph."""
-        return self.A.blocks.index.types
-
-    @property
     def n_edge_features(self) -> int:
         """Attributes of an edge, 0 without them."""
         return edge_features_of(self.A) or 0
@@ -134,14 +129,10 @@ class DistGraph:
         return isinstance(self.A.edge_table, EdgeTable) and self.A.edge_table.y_E is not None
 
     @property
-    def n_relations(self) -> int:
-        """R of messages, see `relations_of`; 0 where edges have no classes."""
-        return self.A.edge_table.n_relations if isinstance(self.A.edge_table, EdgeTable) else 0
-
-    @property
-    def n_types(self) -> int:
-        """Types of nodes, 1 where they have none."""
-        return max(1, len(self.node_types.names))
+    def typed_sizes(self) -> tuple[int, int]:
+        """R of messages, see `relations_of`, 0 where edges have no classes; and the number of types of nodes."""
+        table = self.A.edge_table
+        return table.n_relations if isinstance(table, EdgeTable) else 0, max(1, len(self.A.node_types.names))
 
     @property
     def is_counted(self) -> bool:

@@ -28,7 +28,7 @@ from .edge_attr import (
 )
 from .ids import checked_classes, checked_ids
 from .loaded import NOUNS, count_labels, graph_notes, label_notes
-from .node_types import check_relations, checked_node_types
+from .node_types import NodeTypes, check_relations, checked_node_types
 from .normal import Norm, normalise
 from .split import count_classes, labelled, named_split, task_of
 from .structure import (
@@ -180,21 +180,11 @@ class Graph(metaclass=NamesKeywords):
         return self.task == "numbers"
 
     @property
-    def is_typed(self) -> bool:
-        """Classes of edges are their relations, meta["typed"]: used both ways, each edge has its inverse."""
-        return bool(self.meta.get("typed"))
-
-    @property
-    def n_relations(self) -> int:
-        """R of messages: classes of edges, twice as many where reverse edges were added; 0 without."""
-        if self.edge_y is None or task_of(self.edge_y) != "classes":
-            return 0
-        return count_classes(self.edge_y) * (1 + bool((self.edge_ids < 0).any()))
-
-    @property
-    def n_types(self) -> int:
-        """Types of nodes, 1 where they have none."""
-        return len(self.meta.get("node_types", {}).get("names", (0,)))
+    def typed_sizes(self) -> tuple[int, int]:
+        """R of messages, classes of edges, twice as many where reverse edges were added, 0 without; and types of nodes."""
+        has_classes = self.edge_y is not None and task_of(self.edge_y) == "classes"
+        R = count_classes(self.edge_y) * (1 + bool((self.edge_ids < 0).any())) if has_classes else 0
+        return R, max(1, len(NodeTypes.read(self.meta).names))
 
     @property
     def n_classes(self) -> int:
@@ -348,7 +338,7 @@ def _with_attributed(graph: Graph, edges: Edges) -> Graph:
     if edges == "reversed":
         A, of_E = reversed_edges(graph.A)
         return replace(graph, A=A, edge_attr=graph.edge_attr[of_E], edge_ids=graph.edge_ids[of_E], edges=edges)
-    A, of_E, is_new_E = with_reverse_edges(graph.A, graph.is_typed)
+    A, of_E, is_new_E = with_reverse_edges(graph.A, bool(graph.meta.get("typed")))
     if not is_new_E.any():
         return replace(graph, edges=edges)
     edge_attr, ids = graph.edge_attr[of_E], graph.edge_ids[of_E]

@@ -19,6 +19,8 @@ from .propagation import APPNP, GCNII, SGC, LightGCN, MixHop
 from .relation_layers import HGT, RGAT, RGCN
 from .stack import JOINED_WIDTH, Stack
 
+BASES = 30
+
 
 def make_stack(
     f_in: int,
@@ -170,8 +172,8 @@ def _related(f_in: int, n_out: int, options, hidden: Callable[..., nn.Module], l
 
 
 def rgcn(f_in: int, n_out: int, options, relations: int, types: int) -> Stack:
-    """Return layers RGCN."""
-    layer = partial(RGCN, relations=relations, bases=options.bases)
+    """Return layers RGCN; of more than 30 relations the matrices are made of 30."""
+    layer = partial(RGCN, relations=relations, bases=BASES if relations > BASES else 0)
     return _related(f_in, n_out, options, layer, layer)
 
 

@@ -86,7 +86,7 @@ FAMILIES |= {
     "transformer": _built_in("transformer", *DEEP, "heads", reads=ATTRIBUTES),
     "pna": _built_in("pna", *DEEP, reads=ATTRIBUTES),
     "gatedgcn": _built_in("gatedgcn", "hidden", "layers", "dropout", "input_dropout", reads=ATTRIBUTES),
-    "rgcn": _built_in("rgcn", *DENSE, "norm", "residual", "bases", reads=RELATIONS),
+    "rgcn": _built_in("rgcn", *DENSE, "norm", "residual", reads=RELATIONS),
     "rgat": _built_in("rgat", *DENSE, "norm", "residual", "heads", reads=RELATIONS),
     "hgt": _built_in("hgt", *DENSE, "norm", "residual", "heads", reads=RELATIONS),
 }
@@ -146,9 +146,7 @@ class ModelSpec:
         check_options(config)
         family, sizes = FAMILIES[config.model], {"f_in": f_in, "n_classes": n_classes}
         f_edge = 0 if graph is None else graph.n_edge_features
-        known = {"f_edge": f_edge} if graph is None else {
-            "f_edge": f_edge, "message_relations": graph.n_relations, "types": graph.n_types
-        }  # fmt: skip
+        known = dict(zip((*ATTRIBUTES, *RELATIONS), (f_edge, *((0, 1) if graph is None else graph.typed_sizes))))
         for name in family.reads:
             if not known.get(name):
                 raise UsageError(f"--model {config.model} {READ[name]}")
@@ -250,7 +248,7 @@ def operator_of(config: ModelConfig, spec: ModelSpec | None = None) -> Norm:
     from .stack import norms_of
 
     with torch.device("meta"):  # no memory, whatever the widths are
-        any_graph = SimpleNamespace(n_edge_features=2, n_relations=2, n_types=1, links=None)
+        any_graph = SimpleNamespace(n_edge_features=2, typed_sizes=(2, 1), links=None)
         model = (spec or ModelSpec.of(config, 2, 2, any_graph)).build()
     multiplies = any(hops_of(layer) != 0 for layer in getattr(model, "layers", [model]))
     norms, named = norms_of(model), config.operator if isinstance(config, OperatorConfig) else "auto"

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from ..errors import UsageError, check_choice, check_integer, check_number
-from ..spmm.edges.typed import MEANS
+from ..spmm.edges.relations import MEANS
 from ..spmm.operator.view import LayerView
 from .layer import BuiltIn, Ending, dense_rows
 

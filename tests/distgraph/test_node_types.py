@@ -36,7 +36,9 @@ def has_types(A):
 def test_own_rows_have_their_types(comm, locality):
     dgraph = distribute(GRAPH, comm, method="random", operator="none", dtype="float64", locality=locality)
     assert (
-        dgraph.node_types == NodeTypes.read(GRAPH.meta) and has_types(dgraph.A) and has_types(dgraph.A.with_norm("gcn"))
+        dgraph.A.node_types == NodeTypes.read(GRAPH.meta)
+        and has_types(dgraph.A)
+        and has_types(dgraph.A.with_norm("gcn"))
     )
     assert (Batched(dgraph.A, 2).node_type_n.reshape(-1, 2).T == dgraph.A.node_type_n).all()
     model = Stack(RGCN(8, 4, 4), RGCN(4, 3, 4))

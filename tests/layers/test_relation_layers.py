@@ -13,7 +13,7 @@ from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.errors import UsageError
 from spgnn.layers import HGT, RGAT, RGCN, Stack
-from spgnn.spmm.edges import typed
+from spgnn.spmm.edges import relations
 from spgnn.training.trainer import Trainer
 
 N, F, R, T = 40, 6, 5, 3
@@ -122,14 +122,14 @@ def test_rows_and_gradients_are_the_ones_of_the_relations(comm, name, use):
     (Z * G).sum().backward()
     graph = GRAPH.with_edges(use)
     dgraph = distribute(graph, comm, method="random", operator="none", dtype="float64", keep=False)
-    own, rows = torch.from_numpy(dgraph.A.node_n), typed.LEAST_ROWS
-    typed.LEAST_ROWS = 9  # several at once
+    own, rows = torch.from_numpy(dgraph.A.node_n), relations.LEAST_ROWS
+    relations.LEAST_ROWS = 9  # several at once
     try:
         X_own = dgraph.X.clone().requires_grad_()
         out = ours(dgraph.A, X_own)
         (out * G[own]).sum().backward()
     finally:
-        typed.LEAST_ROWS = rows
+        relations.LEAST_ROWS = rows
     assert torch.allclose(out, Z[own], rtol=0, atol=1e-10 * float(Z.detach().abs().max()))
     assert torch.allclose(X_own.grad, H.grad[own], rtol=0, atol=1e-10 * float(H.grad.abs().max()))
     for (which, weight), expected in zip(ours.named_parameters(), theirs.parameters()):

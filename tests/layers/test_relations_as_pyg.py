@@ -94,7 +94,7 @@ def test_hgt_has_the_rows_of_pygs(size):
     theirs = pyg.HGTConv(F, 6, (types, relations), heads=K).double()
     x = {name: H[first:last] for name, first, last in zip(types, STARTS, STARTS[1:])}
     with torch.no_grad():
-        theirs.kqv_lin({name: rows for name, rows in x.items()})  # makes lazy weights
+        theirs.kqv_lin(dict(x))  # makes lazy weights
         for weight in theirs.parameters():
             weight.add_(torch.rand_like(weight), alpha=0.3)
     start = np.array(STARTS)

@@ -35,7 +35,7 @@ def test_messages_are_the_training_triples_and_their_inverses():
     graph = split_links(TRIPLES, relations=True)
     train = [(s, t, r) for s, t, r, role in zip(SRC.tolist(), DST.tolist(), REL.tolist(), ROLE) if role == 0]
     both = [(s, t, 2 * r) for s, t, r in train] + [(t, s, 2 * r + 1) for s, t, r in train]
-    assert set(messages(graph)) == set(both) and graph.n_relations == 2 * R
+    assert set(messages(graph)) == set(both) and graph.typed_sizes == (2 * R, 1)
     assert len(split_links(TRIPLES, val=0.2, test=0.2, relations=True).links.of(1)) > 0
     with pytest.raises(GraphError, match="edges have no classes, which are their relations"):
         split_links(spgnn.graph_from_coo(SRC, DST, N), relations=True)

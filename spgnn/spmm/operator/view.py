@@ -23,8 +23,8 @@ from ..chains.end import NO_END, end
 from ..edges import edge_words
 from ..edges.attention import Attend, Attend2, attended, check_heads, scores_of
 from ..edges.maximum import Maximum
-from ..edges.pairs import by_type, pairs, type_n
-from ..edges.typed import typed_sum
+from ..edges.relation_pairs import by_type, pairs, type_n
+from ..edges.relations import typed_sum
 from ..exchange.cached_ghosts import cached_ghosts, reads_fixed_input, times_fixed_input
 from ..exchange.column_rows import ColumnRows, Linear, tensor_of
 from ..kernels.buffers import sum_dtype

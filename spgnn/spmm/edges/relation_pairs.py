@@ -1,4 +1,4 @@
-"""Pairs: attention over edges of several relations, on packed rows: one for each pair of relation and column, or row.
+"""RelationPairs: attention over edges of several relations, on packed rows: one for each pair of relation and column, or row.
 
 A number for each nonzero and head is stored, and no row. The nonzeros of a row are in the order of relations, then of
 columns; ghost rows are fetched once, by A.fetch.
@@ -23,7 +23,7 @@ from ..kernels.csr import LocalCSR
 from ..operator.facts import AtLayer
 from ..operator.place import OUTSIDE
 from .edges import Dots, OnEdges, RowSoftmax, WeightedSum
-from .typed import Packed, relations, segments_of
+from .relations import Packed, relations, segments_of
 
 
 class PackedRows(torch.autograd.Function):
@@ -73,7 +73,7 @@ class _Pattern:
         return Z_nF
 
 
-class Pairs:
+class RelationPairs:
     """The pairs of an operator, made once.
 
     relation_E  (E,) the relation of each nonzero, in the order of pairs; relation_M: of each pair; R of the graph.
@@ -138,9 +138,9 @@ class Pairs:
         return WeightedSum.apply(self.at_rows, alpha_EK, V_MKD, None, False)
 
 
-def pairs(A: AtLayer) -> Pairs:
+def pairs(A: AtLayer) -> RelationPairs:
     """Pairs of relations and nodes of the edges of A. Raises: UsageError where edges have no relation, and in 1.5D."""
-    return A.once(Pairs, lambda: Pairs(A))
+    return A.once(RelationPairs, lambda: RelationPairs(A))
 
 
 def by_type(A: AtLayer, H_nF: torch.Tensor, W_TFC: torch.Tensor, bias_TC: torch.Tensor) -> torch.Tensor:

@@ -1,8 +1,11 @@
 """Small graphs of every kind that the operator tests run over."""
 
+from pathlib import Path
+
 import numpy as np
 import scipy.sparse as sp
 
+from spgnn.data.by_type import typed_graph as typed_graph_of
 from spgnn.graph import Graph, graph_from_coo
 
 KINDS = {  # options of random_graph
@@ -70,3 +73,15 @@ def typed_graph(authors=12, papers=20, seed=0) -> Graph:
     ends = np.r_[author, authors + cites[0]], np.r_[authors + paper, authors + cites[1]]
     fields = {"edge_y": np.repeat([0, 1], [40, 30]), "edge_classes": names, "meta": meta, "name": "typed"}
     return graph_from_coo(*ends, starts[-1], X=sp.csr_array(X), y=y, split=split, **fields)
+
+
+def acm(data_dir: Path, per_class=60) -> Graph:
+    """The typed graph of ACM: papers by authors about subjects, of which papers have classes; 60 or 20 of each train."""
+    home = data_dir / "typed/acm"
+    y, split = np.load(home / "labels.npy").astype(np.int64), np.full(4019, -1, np.int8)
+    for role, name in enumerate(("train", "val", "test")):
+        split[np.load(home / f"{name}_{per_class}.npy")] = role
+    ends = {("paper", word, to): np.loadtxt(home / f"p{to[0]}.txt", np.int64).T for word, to in (("by", "author"), ("about", "subject"))}  # fmt: skip
+    of = {"paper": {"X": sp.load_npz(home / "p_feat.npz"), "y": y, "split": split}}
+    of |= {"author": {"X": sp.load_npz(home / "a_feat.npz")}, "subject": {}}
+    return typed_graph_of({"paper": 4019, "author": 7167, "subject": 60}, of, ends, None, name="acm")

@@ -22,7 +22,7 @@ Row = Mapping[str, Any]
 Columns = Mapping[str, str]
 
 LABELS = {
-    "n": "nodes", "sources": "  sources", "targets": "  targets", "nnz": "nonzeros", "self_loops": "self-loops", "isolated": "isolated nodes",
+    "n": "nodes", "sources": "  sources", "targets": "  targets", "types": "  types", "nnz": "nonzeros", "self_loops": "self-loops", "isolated": "isolated nodes",
     "edge_attr": "attributes of edges", "parallel": "  parallel edges", "edges_listed": "  edges of the list",
     "edge_features": "  their names", "antisymmetric": "  antisymmetric", "edge_task": "labels of edges",
     "edge_classes": "  their classes", "edge_labelled": "  labelled edges", "edge_train": "  train edges",

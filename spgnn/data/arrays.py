@@ -6,6 +6,8 @@ Shapes: N nodes, E edges, F features, C classes, S splits.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -16,8 +18,8 @@ from ..errors import FormatError, GraphError, InputError, is_integer
 from ..graph import NO_SPLIT, Graph, both_ways, graph_from_coo
 from ..graph.structure import as_weights, check_duplicates
 from ..terminal import say
+from .by_type import MASKS, typed_graph
 from .readers.make_graph import as_float, named_labels
-from .typed import MASKS, typed_graph
 
 PYG_NAMES = {"edge_index", "adj_t", "edge_weight", "edge_attr", "x", "y", "num_nodes", "ptr", "src", "dst", *MASKS}
 DGL_KEYS = {"X": ("feat", "features", "x"), "y": ("label", "labels", "y")}
@@ -65,8 +67,12 @@ def from_networkx(
     Args:   weight: the edge attribute; an edge without it weighs 1. Edges of a multigraph are summed, see duplicates.
             features, labels: node attributes that every node has, numbers or arrays of one length; labels may be text.
             edge_features: names of edge attributes that every edge has, which become edge_attr; edges of a multigraph stay.
+            node_type, edge_type: attributes with the types of nodes and edges, else node and to: a typed Graph, nodes type after type,
+            without weights and edge_features; a type has features and labels where all its nodes have them.
     Returns: ids are the names of the nodes, where these are not 0, 1, 2, ...
     """
+    if (types := [fields.pop(name, None) for name in ("node_type", "edge_type")]) != [None, None]:
+        return _typed_networkx(G, types, features, labels, fields)
     ids = {node: i for i, node in enumerate(G)}
     edges = list(G.edges(data=weight, default=1))
     src = np.fromiter((ids[e[0]] for e in edges), np.int64, len(edges))
@@ -88,6 +94,24 @@ def from_networkx(
     fields.setdefault("name", str(G.name) if G.name else "networkx")
     make = graph_from_coo if G.is_directed() else both_ways
     return make(src, dst, len(ids), as_weights(weights), duplicates, **fields)
+
+
+def _typed_networkx(G, types: list[str | None], features, labels, fields: dict[str, Any]) -> Graph:
+    """Return the typed Graph; an undirected edge is listed once, from the type that is there first."""
+    node_type, edge_type = types
+    kind_of = dict(zip(G, map(str, _node_attribute(G, node_type)) if node_type else repeat("node")))
+    nodes = {kind: [node for node in G if kind_of[node] == kind] for kind in dict.fromkeys(kind_of.values())}
+    place = {node: (at, i) for at, of_kind in enumerate(nodes.values()) for i, node in enumerate(of_kind)}
+    ends: dict[Any, list] = {}
+    names = _edge_attribute(G, [edge_type])[edge_type] if edge_type else repeat("to")
+    for (u, v, *_), name in zip(G.edges(), names):
+        u, v = (v, u) if not G.is_directed() and place[v] < place[u] else (u, v)
+        ends.setdefault((kind_of[u], str(name), kind_of[v]), []).append((place[u][1], place[v][1]))
+    rows = lambda of, key: np.array([G.nodes[node][key] for node in of]) if all(key in G.nodes[x] for x in of) else None
+    of_types = {kind: _of_nodes(partial(rows, of), features, labels) for kind, of in nodes.items()}
+    made: dict[str, Any] = {"name": str(G.name) or "networkx", "ids": _ids_of([*place])} | fields
+    pairs = {triple: np.array(of).T for triple, of in ends.items()}
+    return typed_graph({kind: len(of) for kind, of in nodes.items()}, of_types, pairs, **made)
 
 
 def from_pyg(data, duplicates: Duplicates = "auto", target: str | None = None, **fields) -> Graph:

@@ -125,8 +125,9 @@ class DistGraph:
 
     @property
     def has_edge_labels(self) -> bool:
-        """Whether on_edges has labels."""
-        return isinstance(self.A.edge_table, EdgeTable) and self.A.edge_table.y_E is not None
+        """Whether on_edges has labels, which are not the relations between types of nodes."""
+        table = self.A.edge_table
+        return isinstance(table, EdgeTable) and table.y_E is not None and not self.A.node_types.names
 
     @property
     def typed_sizes(self) -> tuple[int, int]:

@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -139,7 +138,7 @@ class Parts:
     def alone(self, rows: GraphRows, p: int, operator: Norm | None = None, keep: bool = True) -> DistGraph:
         """Return the DistGraph of rows of part p, on one rank and its device; see how_alone."""
         how = self.how_alone(operator, keep)
-        types = self.source.facts.node_types
+        types = self.source.folder.manifest.get("node_types")
         rows.about = {"name": f"{self.name} part {p}", "method": self.method, "node_types": types}
         dgraph = assembled(rows, layout_of(SelfCommunicator(), how, self._placement), how)
         return replace(dgraph, n_classes=self.n_classes)  # of which a part may lack the last
@@ -221,7 +220,7 @@ def merge_parts(parts: Parts, has_rows: bool = True) -> DistGraph:
     how, source = replace(parts.how, replication=1), parts.source
     how = how if has_rows else replace(how, scheme="columns", keep=False)
     layout, about = layout_of(parts.comm, how), {"name": parts.name, "fingerprint": source.facts.fingerprint}
-    about |= {"names": source.facts.names.written(), "node_types": source.facts.node_types}
+    about |= {"names": source.facts.names.written(), "node_types": source.folder.manifest.get("node_types")}
     layout.comm.phase = "partition and load"
     read = lambda: rows_of_parts(source.block, source.partition, layout, about, has_rows)
     dgraph = assembled(together(layout.comm, read), layout, how)
@@ -242,7 +241,7 @@ class PartFacts:
     nnz        of the graph; n_features: 0 without features.
     hops       of the halos that `FolderSource.part` returns.
     is_sparse  X is; n_splits: None for a vector.
-    sizes      of each part: n, g, nnz, nbytes; train: labelled training nodes in each split; names: of columns; node_types: see Graph.
+    sizes      of each part: n, g, nnz, nbytes; train: labelled training nodes in each split; names: of columns.
     """
 
     name: str
@@ -261,7 +260,6 @@ class PartFacts:
     sizes: list[dict[str, int]]
     train: list[list[int] | None]
     names: ColumnNames
-    node_types: dict[str, Any] | None
 
 
 class FolderSource:
@@ -292,7 +290,6 @@ class FolderSource:
                 n_splits=n_splits,
                 sizes=[self._sizes(of_part) for of_part in files],
                 names=folder.names,
-                node_types=manifest.get("node_types"),
             )
         except (LookupError, TypeError, AttributeError, ValueError) as error:
             raise PartitionError(

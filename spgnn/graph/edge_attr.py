@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from ..errors import GraphError, is_integer
+from .columns import checked_names
 from .structure import index_dtype
 
 
@@ -105,3 +106,21 @@ def without_parallel(A: sp.csr_array) -> sp.csr_array:
     merged = A.copy()
     merged.sum_duplicates()
     return merged
+
+
+def check_edges(graph) -> None:
+    """Set attributes, ids, labels and split of edges as a Graph has them; GraphError where one is wrong."""
+    nnz, listed = graph.A.nnz, graph.meta.get("edges_listed", graph.A.nnz)
+    edge_attr = checked_attributes(graph.edge_attr, nnz)
+    ids = np.arange(nnz) if graph.edge_ids is None else checked_edge_ids(graph.edge_ids, nnz, listed)
+    checked_names(graph.meta.get("edge_features"), "edge_attr", edge_attr.shape[1], "meta['edge_features']")
+    columns = checked_antisymmetric(graph.meta.get("antisymmetric", ()), edge_attr.shape[1])
+    if graph.edge_y is not None:
+        object.__setattr__(graph, "edge_y", np.asarray(graph.edge_y))
+    if graph.edge_split is not None:
+        split = np.asarray(graph.edge_split)
+        is_role = split.dtype.kind in "iu" and np.isin(split, (-1, 0, 1, 2)).all()
+        object.__setattr__(graph, "edge_split", split.astype(np.int8, copy=False) if is_role else split)
+    known = {"edges_listed": listed} | ({"antisymmetric": columns} if columns else {})
+    for name, value in (("edge_attr", edge_attr), ("edge_ids", ids), ("meta", graph.meta | known)):
+        object.__setattr__(graph, name, value)

@@ -19,16 +19,15 @@ from .checks import check_bipartite, check_graph, check_unchanged, read_only
 from .columns import checked_names
 from .digest import edges_digest, fingerprint_of, table_digest
 from .edge_attr import (
-    checked_antisymmetric,
+    check_edges,
     checked_attributes,
-    checked_edge_ids,
     reversed_edges,
     with_reverse_edges,
     without_parallel,
 )
 from .ids import checked_classes, checked_ids
 from .loaded import NOUNS, count_labels, graph_notes, label_notes
-from .node_types import NodeTypes, check_relations, checked_node_types
+from .node_types import NodeTypes, check_relations, checked_node_types, types_line
 from .normal import Norm, normalise
 from .split import count_classes, labelled, named_split, task_of
 from .structure import (
@@ -108,7 +107,7 @@ class Graph(metaclass=NamesKeywords):
         if self.edge_attr is None and not (self.edge_y is None and self.edge_split is None):
             object.__setattr__(self, "edge_attr", np.empty((self.A.nnz, 0), np.float32))
         if self.edge_attr is not None:
-            _check_edges(self)
+            check_edges(self)
         check_graph(self)
         A, zeros = without_zeros(self.A)
         if zeros:
@@ -131,7 +130,12 @@ class Graph(metaclass=NamesKeywords):
             check_relations(self)
 
     def __repr__(self) -> str:
-        said = [f"{self.n_nodes:,} nodes", f"{self.nnz:,} nonzeros", f"edges {self.edges}"]
+        types = types_line(self)
+        said = [
+            f"{self.n_nodes:,} nodes" + f" ({types})" * bool(types),
+            f"{self.nnz:,} nonzeros",
+            f"edges {self.edges}",
+        ]
         if self.X is not None:
             said.append(f"{self.n_features:,} {'sparse ' if sp.issparse(self.X) else ''}features of {self.X.dtype}")
         if self.y is not None:
@@ -140,7 +144,7 @@ class Graph(metaclass=NamesKeywords):
             said.append("a split" if self.split.ndim == 1 else f"{self.split.shape[1]} splits")
         if self.edge_attr is not None:
             said.append(f"{self.edge_attr.shape[1]} attributes of edges")
-        if self.edge_y is not None:
+        if self.edge_y is not None and not types:
             said.append(f"{count_classes(self.edge_y)} {NOUNS[task_of(self.edge_y)]} of edges")
         return f"Graph({self.name}: {', '.join(said)})"
 
@@ -285,6 +289,7 @@ class Graph(metaclass=NamesKeywords):
             "name": self.name,
             "n": self.n_nodes,
             **({"sources": of["sources"], "targets": self.n_nodes - of["sources"]} if of else {}),
+            **({"types": types} if (types := types_line(self)) else {}),
             "nnz": self.nnz,
             "self_loops": int(loops.sum()),
             "isolated": int(np.count_nonzero(degree - 2 * loop_count == 0)),
@@ -314,23 +319,6 @@ class Graph(metaclass=NamesKeywords):
             out |= {f"edge_{name}": int((roles == role).sum()) for role, name in enumerate(("train", "val", "test"))}
         known = ("duplicates", "zeros", "dropped_lines", "source", "format")
         return out | {k: v for k, v in self.meta.items() if k in known}
-
-
-def _check_edges(graph: Graph) -> None:
-    nnz, listed = graph.A.nnz, graph.meta.get("edges_listed", graph.A.nnz)
-    edge_attr = checked_attributes(graph.edge_attr, nnz)
-    ids = np.arange(nnz) if graph.edge_ids is None else checked_edge_ids(graph.edge_ids, nnz, listed)
-    checked_names(graph.meta.get("edge_features"), "edge_attr", edge_attr.shape[1], "meta['edge_features']")
-    columns = checked_antisymmetric(graph.meta.get("antisymmetric", ()), edge_attr.shape[1])
-    if graph.edge_y is not None:
-        object.__setattr__(graph, "edge_y", np.asarray(graph.edge_y))
-    if graph.edge_split is not None:
-        split = np.asarray(graph.edge_split)
-        is_role = split.dtype.kind in "iu" and np.isin(split, (-1, 0, 1, 2)).all()
-        object.__setattr__(graph, "edge_split", split.astype(np.int8, copy=False) if is_role else split)
-    known = {"edges_listed": listed} | ({"antisymmetric": columns} if columns else {})
-    for name, value in (("edge_attr", edge_attr), ("edge_ids", ids), ("meta", graph.meta | known)):
-        object.__setattr__(graph, name, value)
 
 
 def _with_attributed(graph: Graph, edges: Edges) -> Graph:

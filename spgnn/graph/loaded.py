@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..config.names import LONG_EDGES
+from .node_types import type_notes, types_line
 from .split import TRAIN, count_classes, task_of
 
 USED = {
@@ -32,6 +33,8 @@ def loaded_line(graph, edges: str = "") -> str:
     said = [f"{graph.n_nodes:,} nodes", f"{graph.nnz:,} edges ({used})"]
     if of := graph.meta.get("bipartite"):
         said[0] += f" ({of['sources']:,} of {of['names'][0]}, {graph.n_nodes - of['sources']:,} of {of['names'][1]})"
+    if types := types_line(graph):
+        said[0] += f" ({types})"
     if twice := graph.meta.get("duplicates", 0):
         said.append(f"{twice:,} duplicates {'merged' if np.all(graph.A.data == 1) else 'merged by weight'}")
     said.append(
@@ -41,7 +44,7 @@ def loaded_line(graph, edges: str = "") -> str:
     )
     if graph.n_edge_features:
         said.append(f"{graph.n_edge_features} attribute{'s' * (graph.n_edge_features != 1)} of edges")
-    labels = ((graph.y, "", graph.classes), (graph.edge_y, " of edges", graph.edge_classes))
+    labels = [(graph.y, "", graph.classes), (graph.edge_y, " of edges", graph.edge_classes)][: 1 if types else 2]
     said += [_labels(*of) for of in labels if of[0] is not None] or ["no labels"]
     splits = 0 if graph.split is None else 1 if graph.split.ndim == 1 else graph.split.shape[1]
     said.append(("no split", "a split")[splits] if splits < 2 else f"{splits} splits")
@@ -62,7 +65,7 @@ def graph_notes(graph) -> list[str]:
     notes = [f"{zeros:,} stored weights of 0 are no edges, and left out"] if zeros else []
     notes += read_notes(graph)
     notes += _of_weights(graph.A.data)
-    notes += _of_nodes(graph) + _of_classes(graph)
+    notes += _of_nodes(graph) + _of_classes(graph) + type_notes(graph)
     return notes + (_of_features(graph.X) if isinstance(graph.X, np.ndarray) else [])
 
 

@@ -1,14 +1,19 @@
 """Typed graphs of PyG and DGL: exact both ways, used as their libraries use them, and checked."""
 
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
+import networkx as nx
 import numpy as np
 import pytest
 import torch
+from graphs import acm, typed_graph
 
 import spgnn
-from spgnn.errors import GraphError, UsageError
+from spgnn.cli import main
+from spgnn.errors import GraphError, InputError, UsageError
+from spgnn.graph import fingerprint
 
 RNG = np.random.default_rng(0)
 SIZES = {"author": 4, "paper": 6, "venue": 2}
@@ -71,9 +76,8 @@ def test_edges_are_used_as_pyg_uses_them_with_one_relation_for_each_of_its_types
     expected = [(u, 4 + v, 0) for u, v in both["author", "writes", "paper"].T]
     expected += [(4 + u, v, 1) for u, v in both["paper", "rev", "author"].T]
     assert R == 2 and sorted(zip(sources, targets, relation_E)) == sorted(expected)
-    assert spgnn.graph.graph.fingerprint(graph) != spgnn.graph.graph.fingerprint(
-        spgnn.graph.graph.replace(graph, edge_y=1 - graph.edge_y, edge_classes=None, meta={"typed": True})
-    )
+    swapped = replace(graph, edge_y=1 - graph.edge_y, edge_classes=None)
+    assert fingerprint(swapped) != fingerprint(graph)
 
 
 def test_what_does_not_fit_is_named(capsys):
@@ -94,7 +98,7 @@ def test_what_does_not_fit_is_named(capsys):
     ):
         spgnn.from_pyg(data, target="paper")
     data["paper", "in", "book"].edge_index = torch.tensor([[4], [0]])
-    with pytest.raises(GraphError, match="edges paper in book: no nodes of type book"):
+    with pytest.raises(GraphError, match="edges join nodes of type book; give how many"):
         spgnn.from_pyg(data, target="paper")
     with pytest.raises(UsageError, match="expected a typed graph"):
         spgnn.to_pyg(spgnn.graph_from_coo([0], [1]))
@@ -136,3 +140,56 @@ def test_a_heterograph_comes_back_as_it_was(monkeypatch):
     assert again.sizes == SIZES and list(again.ends) == list(EDGES)
     assert all(map(same, sum(again.ends.values(), ()), sum(g.ends.values(), ())))
     assert all(same(again.nodes[name].data, g.nodes[name].data) for name in SIZES)
+
+
+def test_info_check_and_train_say_the_types_and_what_is_without_edges(tmp_path, capsys):
+    spgnn.save_graph(typed_graph(), tmp_path / "g")
+    types = "12 authors, 20 papers, 3 venues; 3 relations"
+    assert main(["info", str(tmp_path / "g")]) == main(["check", str(tmp_path / "g")]) == 0
+    out, err = capsys.readouterr()
+    assert out.count(f"    types              {types}\n") == 2
+    assert (
+        err.count("type venue: no edge reaches its 3 nodes")
+        == err.count("relation venue has paper: no edge has it")
+        == 2
+    )
+    assert main(["train", str(tmp_path / "g"), "--epochs", "1", "--out", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr().err
+    assert f"35 nodes ({types}), 70 edges" in said and "--on edges" not in said
+    assert repr(typed_graph()).startswith(f"Graph(typed: 35 nodes ({types}), 70 nonzeros, ")
+    one_way = spgnn.graph_from_coo([0], [1], edge_y=[0], edge_classes=["a to b"], meta={
+        "typed": True, "edges": "in", "node_types": {"names": ["a", "b"], "starts": [0, 1, 2]}})  # fmt: skip
+    for graph in (one_way, one_way.in_use()):
+        assert graph.notes() == ["type a: no edge reaches its 1 nodes"]
+    assert one_way.with_edges("both").notes() == []
+
+
+def test_a_stream_refuses_relations(tmp_path):
+    with pytest.raises(InputError, match="edges have attributes or relations, and a stream of edges carries none"):
+        spgnn.part_to_folder(typed_graph(), 2, tmp_path / "parts")
+
+
+@pytest.mark.data
+def test_acm_is_a_typed_graph(data_dir):
+    graph = acm(data_dir)
+    assert repr(graph).startswith("Graph(acm: 11,246 nodes (4,019 papers, 7,167 authors, 60 subjects; 2 relations), ")
+    assert np.bincount(graph.edge_y).tolist() == [13407, 4019] and graph.notes() == []
+    assert np.bincount(graph.y + 1).tolist() == [7227, 1993, 965, 1061]
+    assert graph.X.shape == (11246, 3805) and graph.X.nnz == 340377 + 888869 + 60
+    assert [int((graph.split == role).sum()) for role in range(3)] == [180, 1000, 1000]
+    dgraph = spgnn.distribute(graph, operator="none")
+    assert dgraph.A.relations[1] == 4 and np.bincount(dgraph.A.node_type_n).tolist() == [4019, 7167, 60]
+
+
+def test_attributes_of_networkx_are_types():
+    G = nx.Graph(name="library")
+    G.add_nodes_from([("p", {"kind": "paper", "x": [1.0, 2.0], "c": "a"}), ("a", {"kind": "author"}), ("q", {"kind": "paper", "x": [3.0, 4.0], "c": "b"})])  # fmt: skip
+    G.add_edges_from([("a", "p"), ("q", "a")], of="wrote")
+    G.add_edge("q", "p", of="cites")
+    graph = spgnn.from_networkx(G, node_type="kind", edge_type="of", features="x", labels="c")
+    assert repr(graph).startswith("Graph(library: 3 nodes (2 papers, 1 author; 2 relations), 3 nonzeros")
+    assert graph.ids.tolist() == ["p", "q", "a"] and graph.edge_classes == ("paper wrote author", "paper cites paper")
+    assert graph.A.toarray().tolist() == [[0, 1, 1], [0, 0, 1], [0, 0, 0]] and graph.y.tolist() == [0, 1, -1]
+    assert graph.X.toarray().tolist() == [[1, 2, 0], [3, 4, 0], [0, 0, 1]] and graph.classes == ("a", "b")
+    graph = spgnn.from_networkx(G, edge_type="of")
+    assert graph.edge_classes == ("node wrote node", "node cites node") and graph.X is None and graph.y is None

@@ -1,15 +1,13 @@
-"""to_pyg and to_dgl: a typed Graph as the object of another library, which has to be installed.
-
-Shapes: L edges of a type.
-"""
+"""to_pyg and to_dgl: a typed Graph as the object of another library, which has to be installed."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import torch
 
-from ...data.typed import pieces_of
+from ...data.by_type import pieces_of
 from ...graph import Graph
 
 DGL_NAMES = {"x": "feat", "y": "label"}
@@ -39,11 +37,9 @@ def to_dgl(graph: Graph) -> Any:
 
     Raises: UsageError for a graph without types of nodes and relations.
     """
-    import dgl
-
     nodes, edges = pieces_of(graph)
     ends = {triple: tuple(map(torch.tensor, ends_2L)) for triple, ends_2L in edges.items()}
-    g = dgl.heterograph(ends, num_nodes_dict={name: of.pop("num_nodes") for name, of in nodes.items()})
+    g = import_module("dgl").heterograph(ends, num_nodes_dict={name: of.pop("num_nodes") for name, of in nodes.items()})
     for name, of in nodes.items():
         g.nodes[name].data.update({DGL_NAMES.get(key, key): torch.tensor(values) for key, values in of.items()})
     return g

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 from ..errors import GraphError, UsageError
 from ..graph import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL, Graph, NodeTypes, graph_from_coo, labelled, task_of
+from ..graph.node_types import listed_ends
 
 MASKS = {"train_mask": TRAIN, "val_mask": VAL, "test_mask": TEST}
 NONE = {"classes": UNLABELLED, "labels": 0, "numbers": np.nan}  # the label of other nodes
@@ -23,7 +24,7 @@ def typed_graph(
     sizes: Mapping[str, int],
     of_types: Mapping[str, Mapping[str, Any]],
     ends: Mapping[Triple, np.ndarray],
-    target: str | None,
+    target: str | None = None,
     **fields: Any,
 ) -> Graph:
     """Return the typed Graph: nodes type after type, relations in the order of ends; ids are author:12.
@@ -36,23 +37,22 @@ def typed_graph(
     Raises: GraphError naming an edge or a type that is wrong, or the types where several have labels.
     """
     starts = np.cumsum([0, *sizes.values()]).tolist()
-    first = dict(zip(sizes, starts))
-    for a, name, b in ends:
-        if missing := {a, b} - set(sizes):
-            raise GraphError(f"edges {a} {name} {b}: no nodes of type {min(missing)}; give how many there are")
+    first, names, blocks = dict(zip(sizes, starts)), [], []
+    if missing := {end for a, _, b in ends for end in (a, b)} - set(sizes):
+        raise GraphError(f"edges join nodes of type {min(missing)}; give how many there are")
     places = [of + np.array([[first[a]], [first[b]]]) for (a, _, b), of in ends.items()]
     src_L, dst_L = np.concatenate([np.zeros((2, 0), np.int64), *places], axis=1)
-    X_of = {name: of_types[name].get("X") for name in sizes}
-    if any(X is not None for X in X_of.values()):
-        blocks = [np.ones((n, 1), np.float32) if X_of[name] is None else X_of[name] for name, n in sizes.items()]
-        wide = lambda name, F: [name] if X_of[name] is None else [f"{name}.{column}" for column in range(F)]
-        names = [column for name, X in zip(sizes, blocks) for column in wide(name, X.shape[1])]
-        fields = {"X": sp.block_diag([sp.csr_array(X) for X in blocks], "csr"), "feature_names": names} | fields
-    fields = _targets(sizes, of_types, target) | fields
-    fields["meta"] = {"typed": True, "node_types": {"names": [*sizes], "starts": starts}} | fields.get("meta", {})
-    fields.setdefault("ids", [f"{name}:{i}" for name, n in sizes.items() for i in range(n)])
-    edge_y, names = np.repeat(np.arange(len(ends)), [of.shape[1] for of in places]), tuple(map(" ".join, ends))
-    return graph_from_coo(src_L, dst_L, starts[-1], edge_y=edge_y, edge_classes=names, **fields)
+    for name, n in sizes.items():
+        X = of_types[name].get("X")
+        names += [name] if X is None else [f"{name}.{column}" for column in range(X.shape[1])]
+        blocks.append(sp.csr_array(np.ones((n, 1), np.float32) if X is None else X))
+    made = _targets(sizes, of_types, target) | {"ids": [f"{name}:{i}" for name, n in sizes.items() for i in range(n)]}
+    if any(of.get("X") is not None for of in of_types.values()):
+        made |= {"X": sp.block_diag(blocks, "csr"), "feature_names": names}
+    made["edge_y"] = np.repeat(np.arange(len(ends)), [of.shape[1] for of in places])
+    meta = {"typed": True, "node_types": {"names": [*sizes], "starts": starts}} | fields.pop("meta", {})
+    made |= {"edge_classes": tuple(map(" ".join, ends)), "meta": meta}
+    return graph_from_coo(src_L, dst_L, starts[-1], **(made | fields))
 
 
 def _targets(sizes: Mapping[str, int], of_types: Mapping[str, Mapping], target: str | None) -> dict[str, Any]:
@@ -81,33 +81,26 @@ def pieces_of(graph: Graph) -> tuple[dict[str, dict[str, Any]], dict[Triple, np.
     Edges are in the order in which they were listed. What typed_graph was given comes back; numbers are in the dtype of X.
     Raises: UsageError for a graph whose nodes or relations have no types.
     """
-    types, X, names = NodeTypes.read(graph.meta), graph.X, graph.edge_classes or ()
-    ends_of = {name: types.ends_of(name) for name in names}
-    if graph.edge_ids is None or graph.edge_y is None or not (types.names and names) or None in ends_of.values():
-        raise UsageError(
-            f"{graph.name}: expected a typed graph, with meta['node_types'] and relations such as 'author writes paper'"
-        )
-    nodes = {}
-    columns = np.array([name.partition(".")[0] for name in graph.feature_names or ()])
+    types, named = NodeTypes.read(graph.meta), np.array(graph.feature_names or (), object)
+    ends_of = {name: ends for name in graph.edge_classes or () if (ends := types.ends_of(name)) is not None}
+    if graph.edge_y is None or not types.names or len(ends_of) < len(graph.edge_classes or ()):
+        expected = "meta['node_types'] and relations such as 'author writes paper'"
+        raise UsageError(f"{graph.name}: expected a typed graph, with {expected}")
+    owner_F = np.array([name.partition(".")[0] for name in named])
+    nodes: dict[str, dict[str, Any]] = {}
     for name, start, end in zip(types.names, types.starts, types.starts[1:]):
         of = nodes[name] = {"num_nodes": end - start}
-        if X is not None and name not in (graph.feature_names or ()):
-            x = (
-                X[start:end][:, columns == name]
-                if np.isin(columns, types.names).all() and len(columns)
-                else X[start:end]
-            )
-            of["x"] = x.toarray() if sp.issparse(x) else x
-        y, split = (None if rows is None else rows[start:end] for rows in (graph.y, graph.split))
+        X, y, split = (None if rows is None else rows[start:end] for rows in (graph.X, graph.y, graph.split))
+        if X is not None and name not in named:
+            X = X[:, owner_F == name] if len(named) and np.isin(owner_F, types.names).all() else X
+            of["x"] = sp.csr_array(X).toarray()
         if y is not None and (y.any() if graph.is_multilabel else labelled(y).any()):
-            of["y"] = y
             masks = {} if split is None else {mask: split == role for mask, role in MASKS.items()}
-            of |= {mask: is_in for mask, is_in in masks.items() if is_in.any()}
-    row_E, listed = np.repeat(np.arange(graph.n_nodes), np.diff(graph.A.indptr)), np.flatnonzero(graph.edge_ids >= 0)
-    listed = listed[np.argsort(graph.edge_ids[listed])]
-    ends_2L = np.stack([row_E, graph.A.indices.astype(np.int64)][:: -1 if graph.edges == "reversed" else 1])[:, listed]
-    relation_L, edges = graph.edge_y[graph.edge_ids[listed]], {}
+            of |= {"y": y} | {mask: is_in for mask, is_in in masks.items() if is_in.any()}
+    ends_2L, ids_L = listed_ends(graph)
+    order, edges = np.argsort(ids_L), {}
+    ends_2L, relation_L = ends_2L[:, order], graph.edge_y[ids_L[order]]
     for r, (name, (a, b)) in enumerate(ends_of.items()):
-        triple = types.names[a], " ".join(name.split(" ")[1:-1]), types.names[b]
-        edges[triple] = ends_2L[:, relation_L == r] - np.array([[types.starts[a]], [types.starts[b]]])
+        first = np.array([[types.starts[a]], [types.starts[b]]])
+        edges[types.names[a], " ".join(name.split(" ")[1:-1]), types.names[b]] = ends_2L[:, relation_L == r] - first
     return nodes, edges

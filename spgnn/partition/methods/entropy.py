@@ -43,7 +43,7 @@ def entropy(
     if k == 1 or k >= graph.n_nodes:
         _check(graph, c, floor, fanout, similarity)
         return np.arange(graph.n_nodes) % k
-    pattern = neighbours(graph.A, graph.edges == "undirected")
+    pattern = neighbours(graph.A, graph.is_both_ways)
     weights_E = edge_weights(graph, pattern, c=c, floor=floor, fanout=fanout, similarity=similarity)
     owner_N = kway(graph.name, pattern, k, np.ones(graph.n_nodes, np.int64), weights_E, seed=seed, balance=balance)
     most = max(int(balance * graph.n_nodes / k), -(-graph.n_nodes // k))

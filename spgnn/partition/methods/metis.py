@@ -40,7 +40,7 @@ def metis(graph: Graph, k: int, *, seed: int, balance: float, objective: Literal
     check_choice("metis: objective", objective, OBJECTIVES)
     if k == 1 or k >= graph.n_nodes:
         return np.arange(graph.n_nodes) % k
-    pattern = neighbours(graph.A, graph.edges == "undirected")
+    pattern = neighbours(graph.A, graph.is_both_ways)
     return kway(graph.name, pattern, k, row_work(graph.A), seed=seed, balance=balance, objective=objective)
 
 

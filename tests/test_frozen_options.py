@@ -58,9 +58,9 @@ FROZEN = {
     "predict": "graph out proba embeddings evaluation memory scratch top pairs known",
     "report": "out pictures",
     "compare": "out",
-    "info": "format features labels split",
+    "info": "format features labels split write",
     "check": "format features labels split on edges seed",
-    "convert": "format features labels split source target weight relabel id one_hot missing duplicates combine edge_features antisymmetric edge_labels edge_split bipartite",
+    "convert": "format features labels split source target weight relabel id one_hot missing duplicates combine edge_features antisymmetric edge_labels edge_split bipartite cutoff",
     "doctor": "calibrate force full threads",
 }
 SPAN = re.compile(r"```[^\n]*\n(.*?)```|^(    [^\n]*)$|`([^`\n]+)`", re.M | re.S)

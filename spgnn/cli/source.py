@@ -5,6 +5,7 @@ They take what any known file or folder of a graph holds, of the parts of `spgnn
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +13,8 @@ import click
 from ..config.groups import EdgesConfig, OnConfig, SeedConfig, SplitFileConfig, TableConfig
 from ..config.names import FORMATS, Edges, On
 from ..errors import UsageError
-from .console import PassBars, ProgressBar, say, write_report
+from .console import PassBars, ProgressBar, say, write_json, write_report
+from .console import write as write_lines
 from .options import (
     GRAPH_HELP,
     OneProcess,
@@ -31,8 +33,8 @@ EDGES_TEXT = {"undirected": "edges both ways", "directed": "edges out", "reverse
 SRC_HELP = f"""\b
 SRC is a file, a folder, or the common prefix of files, as of Planetoid's and
 of train, valid and test of triples, in one of the formats
-  {", ".join(FORMATS[:6])},
-  {", ".join(FORMATS[6:])}.
+  {", ".join(FORMATS[:7])},
+  {", ".join(FORMATS[7:])}.
 """
 
 
@@ -60,13 +62,26 @@ def load(graph: str, format: str = "", features: str = "", labels: str = "", spl
 @graph_argument
 @source_options
 @group_options(SplitFileConfig)
+@click.option("--write", is_flag=True, help="of tables: write tables.toml, guessed")
 @output_options
-def info(graph: str, format: str, features: str, labels: str, split: str, as_json: bool) -> None:
-    """Show sizes, features, labels and splits of GRAPH, or of the parts that `spgnn partition` wrote."""
+def info(graph: str, format: str, features: str, labels: str, split: str, write: bool, as_json: bool) -> None:
+    """Show sizes, features, labels and splits of GRAPH, or of the parts that `spgnn partition` wrote.
+
+    Of a folder of tables it draws keys, foreign keys and what does not fit.
+    """
+    from ..data.table_schema import described, drawn, holds_tables, read_schema
     from ..graph import loaded_line
     from ..partition.folder.store import PartitionFolder, is_partition
 
-    if is_partition(graph) and not (format or features or labels or split):
+    is_alone = not (format or features or labels or split)
+    if write or (is_alone and holds_tables(Path(graph))):
+        schema = read_schema(Path(graph), write)
+        if as_json:
+            write_json(described(schema))
+        else:
+            write_lines(drawn(schema))
+        return
+    if is_partition(graph) and is_alone:
         report = PartitionFolder(graph).describe()
     else:
         read = load(graph, format, features, labels, split)

@@ -50,6 +50,7 @@ class TableConfig:
     edge_split: str = option("", "column of train, val, test of edges; or a .npy", metavar="COLUMN|FILE")
     combine: Literal["refuse", "sum", "max", "mean"] = option("refuse", "weights of two directions")
     bipartite: bool = option(False, "ids of the two columns are different nodes")
+    cutoff: str = option("", "of a folder of tables: the last time of messages", metavar="COLUMN=VALUE")
 
 
 @dataclass(frozen=True, kw_only=True)

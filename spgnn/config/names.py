@@ -91,6 +91,6 @@ SAMPLERS = {
 STREAMING = ("spring", "spring+", "dbh", "greedy", "hdrf", "2psl")
 PARTITIONERS = ("metis", "volume", "entropy", *STREAMING, "block", "random")
 FORMATS = (
-    *("planetoid", "gnn-benchmark", "graphsaint", "ogb", "heterophilous", "triples"),
+    *("planetoid", "gnn-benchmark", "graphsaint", "ogb", "heterophilous", "triples", "tables"),
     *("interactions", "edges", "parquet", "mtx", "metis", "dimacs", "scipy", "binary", "native"),
 )

@@ -15,7 +15,7 @@ def bipartite_graph(
 ) -> Graph:
     """Return the Graph of edges between coded ids of two columns; ids that both have get the name of their column, as user:7."""
     names = [word if name.isdigit() else name for name, word in zip(names, ("source", "target"))]
-    (src, _), (dst, _), (sources, targets) = source, target, _alike(source[1], target[1])
+    (src, _), (dst, _), (sources, targets) = source, target, alike(source[1], target[1])
     if len(np.intersect1d(sources, targets)):
         sources, targets = (f"{name}:" + ids.astype(str).astype(object) for name, ids in zip(names, (sources, targets)))
     S, ids = len(sources), np.concatenate([sources, targets])
@@ -25,14 +25,14 @@ def bipartite_graph(
 
 def shared_note(names: Sequence[str], a: np.ndarray, b: np.ndarray, is_bipartite: bool = False) -> list[str]:
     """Return a note on ids that are in both columns of edges between two kinds of nodes, [] without one."""
-    a, b = _alike(a, b)
+    a, b = alike(a, b)
     shared = np.intersect1d(a, b)
     ids = "1 id is" if len(shared) == 1 else f"{len(shared):,} ids are"
     nodes = "two nodes" if is_bipartite else "one node: `spgnn convert --bipartite` makes it two"
     return [f"{ids} in both columns, {' and '.join(names)}, and each is {nodes}"] if len(shared) else []
 
 
-def _alike(*values: np.ndarray) -> list[np.ndarray]:
+def alike(*values: np.ndarray) -> list[np.ndarray]:
     """Return ids of two columns as integers, or as text where one has text."""
     has_text = any(ids.dtype.kind == "O" for ids in values)
     return [ids.astype(str).astype(object) if has_text else ids for ids in values]

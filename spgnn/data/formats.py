@@ -24,6 +24,7 @@ DEFAULTS = TableConfig()
 ATTRIBUTES = ("edge_features", "antisymmetric", "edge_labels", "edge_split")
 LISTED = ("duplicates", *ATTRIBUTES)  # options of formats that list edges
 OF_EDGES = ("source", "target", "weight", "relabel", "bipartite", *LISTED)
+OF_TABLES = ("cutoff", "missing")
 
 # What NumPy, zlib and zipfile raise on damaged bytes, if a reader did not check for it.
 DAMAGE = (OSError, EOFError, ValueError, LookupError, OverflowError, RecursionError, zlib.error, zipfile.BadZipFile)
@@ -111,9 +112,11 @@ def read_graph(
     if format is not None and format not in known:
         raise UsageError(f"format {format!r} is not known{nearest(format, known)}")
     name = format or detect_format(path)
-    given = {key: getattr(options, key) for key in OF_EDGES if getattr(options, key) != getattr(DEFAULTS, key)}
+    given = {
+        key: getattr(options, key) for key in (*OF_EDGES, *OF_TABLES) if getattr(options, key) != getattr(DEFAULTS, key)
+    }
     for key in given:
-        if key not in known[name].takes and (key, given[key]) != ("duplicates", "refuse"):
+        if key not in (*known[name].takes, "missing") and (key, given[key]) != ("duplicates", "refuse"):
             raise UsageError(f"--{key.replace('_', '-')} is no option of the format {name} of {path}; omit it")
     try:
         graph = known[name].read(path, progress, **{key: given[key] for key in given if key in known[name].takes})

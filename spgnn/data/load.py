@@ -65,14 +65,14 @@ def load_graph(
             progress  called with (done_bytes, total_bytes).
             pairs     edges as a list [(u, v), ...], if there is no source.
             options   source, target, weight, relabel, id, one_hot, missing, duplicates, combine, edge_features,
-                      antisymmetric, edge_labels, edge_split, bipartite: see `spgnn convert --help`, and docs/formats.md.
+                      antisymmetric, edge_labels, edge_split, bipartite, cutoff: see `spgnn convert --help`, and docs/formats.md.
     Raises: InputError for a name or path that does not exist; FormatError for a damaged file.
     """
     known = ("features", "labels", "split", *TableConfig.__dataclass_fields__)
     check_keywords("load_graph", options, known)
     wanted = build(TableConfig, {key: value for key, value in options.items() if value is not None}, "load_graph")
     is_file = isinstance(source, (str, Path, File)) and not is_built_in(source)
-    given = [name for name in (*ATTRIBUTES, "bipartite") if getattr(wanted, name)]
+    given = [name for name in (*ATTRIBUTES, "bipartite", "cutoff") if getattr(wanted, name)]
     if not is_file and given:
         raise UsageError(f"{given[0]} is an option of files; see edge_attr, edge_y of graph_from_coo, and from_pandas")
     if (source is None) == (pairs is None):
@@ -121,7 +121,7 @@ def _with_table(graph: Graph, what: str, path: Path, given: list[str], wanted: T
         given or known_columns("labels", names, id_column(names, wanted)) if what == "labels" else []
     )
     frame, notes = read_frame(
-        path, (*APART, wanted.id, *given), lambda names: id_column(names, wanted), names_of_labels
+        path, (*APART, wanted.id, *given), lambda names: [id_column(names, wanted)], names_of_labels
     )
     if what != "features" and frame.num_columns == 1:
         frame = _with_ids(frame, graph, path)

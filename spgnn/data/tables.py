@@ -88,10 +88,8 @@ def from_pandas(
 
 def _node_table(nodes, ends: list[ChunkedArray], wanted: TableConfig) -> NodeTable:
     """Return the table of nodes of from_pandas; where no column has the name of ids, of its index, first column or rows."""
-    if (
-        str(getattr(getattr(nodes, "index", None), "dtype", "")) in ("object", "str", "string")
-        and nodes.index.is_unique
-    ):
+    kind = str(getattr(getattr(nodes, "index", None), "dtype", ""))
+    if kind in ("object", "str", "string") and nodes.index.is_unique:
         if not wanted.id and not {str(name).lower() for name in nodes.columns} & {*ID_NAMES}:
             nodes = nodes.rename_axis("id")
     frame = as_table(nodes, "nodes", (wanted.id, *ID_NAMES))
@@ -118,8 +116,9 @@ def _column_names(what: str, given) -> list[str]:
     """Return the names of columns, given as one or several; UsageError for a column itself."""
     names = [] if given is None else [given] if isinstance(given, str) else list(given)
     if hasattr(given, "iloc") or not all(isinstance(name, str) for name in names):
+        kind = type(given).__name__
         raise UsageError(
-            f"from_pandas: {what} is a {type(given).__name__}; expected names of columns of nodes, such as {what}='{what}'"
+            f"from_pandas: {what} is a {kind}; expected names of columns of nodes, such as {what}='{what}'"
         )
     return names
 
@@ -247,13 +246,16 @@ def combined(graph: Graph, wanted: TableConfig) -> Graph:
 class NodeTable:
     """A pyarrow Table of nodes, whose rows are found by their ids.
 
-    Args: where  its name, for messages.
+    Args: where  its name, for messages; ids: of its rows, where they are known.
     Raises: FormatError where ids are missing, or there more than once.
     """
 
-    def __init__(self, table: Table, where: str, wanted: TableConfig):
+    def __init__(self, table: Table, where: str, wanted: TableConfig, ids: np.ndarray | None = None):
         self.table, self.where, self.wanted, self.names = table, where, wanted, table.column_names
         self.notes: list[str] = []  # on what was filled, and taken for something
+        if ids is not None:
+            self.id, self.ids = wanted.id, ids
+            return
         if wanted.id and wanted.id not in self.names:
             raise FormatError(f"{where}: no column {wanted.id!r} (--id){nearest(wanted.id, self.names)}")
         self.id = id_column(self.names, wanted)
@@ -293,13 +295,12 @@ class NodeTable:
         graph, place = _with_ids(graph, self.ids, self.where)
         row_N = np.full(graph.n_nodes, -1)
         row_N[place] = np.arange(len(place))
-        lonely = np.count_nonzero((row_N >= 0) & (degrees(graph.A) == 0))
-        have = f"{lonely:,} of {graph.n_nodes:,} nodes have no edge: they are rows of {self.where}"
-        self.notes += [have] if lonely and graph.nnz else []
-        graph = replace(graph, **self._fields(graph, what, columns, row_N)) if columns else graph
+        if graph.nnz and (lonely := np.count_nonzero((row_N >= 0) & (degrees(graph.A) == 0))):
+            self.notes.append(f"{lonely:,} of {graph.n_nodes:,} nodes have no edge: they are rows of {self.where}")
+        graph = replace(graph, **self.fields(graph, what, columns, row_N)) if columns else graph
         return replace(graph, meta=with_notes(graph.meta, self.notes))
 
-    def _fields(self, graph: Graph, what: str, columns: list[str], row_N: np.ndarray) -> dict[str, Any]:
+    def fields(self, graph: Graph, what: str, columns: list[str], row_N: np.ndarray) -> dict[str, Any]:
         """Return the fields of Graph of some columns; row_N: of the table, -1 where a node has none."""
         import pyarrow
 
@@ -433,9 +434,8 @@ def _with_ids(graph: Graph, values: np.ndarray, where: str) -> tuple[Graph, np.n
     A, n = graph.A, len(ids)
     indptr = np.concatenate([A.indptr, np.full(n - graph.n_nodes, A.indptr[-1], A.indptr.dtype)])
     fields: dict[str, Any] = {"ids": None if graph.ids is None else ids}
-    for what in ("X", "y", "split"):
-        if (old := getattr(graph, what)) is not None:
-            fields[what] = _longer(old, n, what, where)
+    had = {what: rows for what in ("X", "y", "split") if (rows := getattr(graph, what)) is not None}
+    fields |= {what: _longer(old, n, what, where) for what, old in had.items()}
     return replace(graph, A=sp.csr_array((A.data, A.indices, indptr), shape=(n, n)), **fields), places_of(ids, values)
 
 

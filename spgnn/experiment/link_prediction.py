@@ -251,7 +251,7 @@ def pairs_of(path: Path, links: Links) -> list[np.ndarray]:
     kinds = [(kind.lower(), *more) for kind, more in zip(links.kinds, (SOURCE_NAMES, TARGET_NAMES))]
     wanted = (*kinds, ("relation", "predicate"))[: 2 if links.relations is None else 3]
     names = tuple(name for group in wanted for name in group)
-    frame, _ = read_frame(path, names, lambda columns: columns[0], lambda columns: columns)
+    frame, _ = read_frame(path, names, lambda columns: columns[:1], lambda columns: columns)
     columns = frame.column_names
     found = [next((name for name in columns if name.lower() in group), "") for group in wanted]
     if not all(found):

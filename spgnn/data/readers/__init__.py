@@ -11,4 +11,5 @@ from . import (  # noqa: F401
     official,
     ogb,
     planetoid,
+    table_folder,
 )

@@ -30,6 +30,8 @@ def rows_of_files(wanted: TableConfig, found: Places | None = None) -> dict[str,
     """
     if wanted.antisymmetric and not wanted.edge_features:
         raise UsageError(f"--antisymmetric {wanted.antisymmetric} requires --edge-features")
+    if wanted.cutoff:
+        raise UsageError(f"--cutoff {wanted.cutoff} is for folders of tables; omit it, and the edges after it")
     fields: dict[str, Any] = {}
     for option in WANTED:
         file = getattr(wanted, option)

@@ -35,17 +35,20 @@ def is_table(path: Path) -> bool:
 def is_parquet(path: Path) -> bool:
     """a file .parquet, or a folder of parts, as Spark writes it."""
     if path.is_dir():
-        return not (path / "manifest.json").exists() and any(_parts(path))
+        return not any((path / name).exists() for name in ("manifest.json", "tables.toml")) and any(_parts(path))
     return path.is_file() and path.suffix.lower() in PARQUET
 
 
 def read_frame(
-    path: Path, known: tuple[str, ...], id_of: Callable[[list[str]], str], labels_of: Callable[[list[str]], list[str]]
+    path: Path,
+    known: tuple[str, ...],
+    ids_of: Callable[[list[str]], list[str]],
+    labels_of: Callable[[list[str]], list[str]],
 ) -> tuple[Table, list[str]]:
     """Return the columns of a table of nodes, a pyarrow Table, and notes; types are those of its values, ids of text are text.
 
     Args: known  names of columns, which make a first line of text a line of names, see `read_title`.
-          id_of  (names of columns) -> the column of ids; labels_of: those of labels, of which 007 is text.
+          ids_of  (names of columns) -> those of ids; labels_of: those of labels, of which 007 is text.
     """
     if is_parquet(path):
         with open_parquet(path) as parts:
@@ -53,7 +56,7 @@ def read_frame(
     names, separator, skip, line, taken = read_title(path, known)
     check_names(path, names)
     head, notes = Head(skip, False, (), 0, 0, None, separator, False, line), [f"{path}: {taken}"] * bool(taken)
-    ids = [name for name in names if name == id_of(names) and len(names) > 1]
+    ids = [name for name in names if name in ids_of(names) and len(names) > 1]
     labels = [name for name in names if name in labels_of(names)]
     with _naming(path, line):
         convert = {"strings_can_be_null": True, "column_types": dict.fromkeys([*labels, *ids], "string")}

@@ -1,0 +1,379 @@
+"""A folder of tables: rows are nodes, typed by their table, and each foreign key is a relation; tables.toml says which.
+
+Shapes: n rows of a table, N of all, L edges, k cells that are not empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ...config import TableConfig, build, toml_values
+from ...errors import FormatError, InputError, nearest
+from ...graph import TEST, UNLABELLED, Graph, labelled, random_split
+from ..bipartite import alike
+from ..formats import OF_TABLES, Progress, reader
+from ..table_columns import APART, coded, has_numbers, places_of
+from ..tables import NodeTable
+from ..typed import typed_graph
+from .frames import arrow, is_parquet, is_table, read_frame
+from .heads import read_title
+from .make_graph import NO_VALUE, naming
+
+if TYPE_CHECKING:
+    from pyarrow import ChunkedArray, Table
+
+TOML = "tables.toml"
+OF_FOLDER = {"table": dict, "target": str, "split": str, "missing": str, "cutoff": str}
+OF_TABLE = {"file": str, "key": str, "foreign": dict, "time": str, "features": list, "one_hot": list}
+KNOWN_AS = {"target": "labels"}  # of a NodeTable
+DATE = "^[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9:.]+Z?)?$"
+TYPES = {dict: "a table", str: "text", list: "a list of columns"}
+MOST_CATEGORIES = 50  # of a text column that is a feature without being named
+
+
+@dataclass(frozen=True)
+class KeyedTable:
+    """A table: its file, its rows, and what tables.toml says of it.
+
+    Args: first_line  of its rows; 0: the file has no lines. of: its part of tables.toml.
+          apart       {"target": column, "split": column}, where they are of this table.
+    """
+
+    name: str
+    path: Path
+    frame: Table
+    first_line: int
+    of: Mapping[str, Any]
+    apart: Mapping[str, str]
+    notes: list[str]
+
+    @property
+    def where(self) -> str:
+        return f"{self.path}: table {self.name!r}"
+
+    def cell(self, column: str, row: int) -> str:
+        """Return what messages call a cell."""
+        line = f" (line {self.first_line + row})" if self.first_line else ""
+        return f"{self.where}, column {column!r}, row {row + 1}{line}"
+
+    def words(self, column: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the rows whose cell is not empty, (k,), and their (codes, values), see `coded`."""
+        rows = np.flatnonzero(filled(self.frame.column(column)))
+        return rows, *coded(self.frame.column(column).take(rows), f"{self.where}, column {column!r}")
+
+    @cached_property
+    def ids(self) -> np.ndarray:
+        """The keys of its rows, (n,), without `key` their numbers from 0; FormatError for one that is empty or twice there."""
+        n, key = self.frame.num_rows, self.of.get("key", "")
+        if not key:
+            return np.arange(n)
+        rows, codes, values = self.words(key)
+        if len(rows) < n:
+            first = self.cell(key, np.setdiff1d(np.arange(n), rows)[0])
+            raise FormatError(f"{first}: no key; expected one in each row, {n - len(rows):,} of {n:,} have none")
+        first_of = np.unique(codes, return_index=True)[1]
+        if len(first_of) < n:
+            row = int(np.setdiff1d(rows, first_of)[0])
+            twice = f"the key {values.item(codes[row])!r} of row {first_of[codes[row]] + 1} again"
+            more = f"{n - len(first_of):,} of {n:,} rows repeat one"
+            raise FormatError(f"{self.cell(key, row)}: {twice}; expected each key once, {more}")
+        return values[codes]
+
+    @cached_property
+    def features(self) -> list[str]:
+        """Those of tables.toml; else all other columns that are numbers or have few values."""
+        one_hot = self.of.get("one_hot", [])
+        if "features" in self.of:
+            return [*dict.fromkeys([*self.of["features"], *one_hot])]
+        others = [name for name in self.frame.column_names if name not in self.used and name.lower() not in APART]
+        of = {name: self.frame.column(name) for name in others}
+        return [name for name in of if name in one_hot or has_numbers(of[name]) or has_few(of[name])]
+
+    @property
+    def categories(self) -> list[str]:
+        """Features that have a column of X for each value: text, and one_hot."""
+        one_hot = self.of.get("one_hot", [])
+        return [name for name in self.features if name in one_hot or not has_numbers(self.frame.column(name))]
+
+    @property
+    def used(self) -> list[str]:
+        """Columns that are no features: key, time, foreign keys, target, split."""
+        keys = [self.of[what] for what in ("key", "time") if what in self.of]
+        return [*keys, *self.of.get("foreign", ()), *self.apart.values()]
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A foreign key: rows (L,) of the source, and the rows (L,) of the target that they name.
+
+    Args: empty, unknown  cells without a value, and those that are no key; fault: the first of these, for a message.
+    """
+
+    source: str
+    column: str
+    target: str
+    rows: np.ndarray
+    to: np.ndarray
+    empty: int
+    unknown: int
+    fault: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableFolder:
+    """The tables of a folder, and their foreign keys."""
+
+    path: Path
+    spec: Mapping[str, Any]
+    tables: Mapping[str, KeyedTable]
+    relations: list[Relation]
+
+
+def is_text(column: ChunkedArray) -> bool:
+    return str(column.type).removeprefix("dictionary<values=").removeprefix("large_").startswith("string")
+
+
+def filled(column: ChunkedArray) -> np.ndarray:
+    """Return which cells are not empty, (n,) bool: no null, NaN or blank text."""
+    from pyarrow import compute
+
+    is_empty = compute.is_null(column, nan_is_null=True)
+    if is_text(column):
+        is_empty = compute.equal(compute.utf8_trim_whitespace(column.cast("string")), "").fill_null(True)
+    return ~is_empty.to_numpy()
+
+
+def has_few(column: ChunkedArray) -> bool:
+    """Whether a column of text has at most MOST_CATEGORIES values, each twice on average."""
+    from pyarrow import compute
+
+    count = compute.count_distinct(column.cast("string")).as_py() if is_text(column) else 0
+    return 0 < count <= MOST_CATEGORIES and 2 * count <= len(column) - column.null_count
+
+
+def is_table_folder(path: Path) -> bool:
+    """a folder with tables.toml, which `spgnn info FOLDER --write` guesses of tables with keys."""
+    return (path / TOML).is_file()
+
+
+@reader("tables", detect=is_table_folder, takes=OF_TABLES)
+def read_table_folder(path: Path, progress: Progress = None, **options) -> Graph:
+    """Read tables with keys: a row is a node, and its foreign key c an edge of the relation "TABLE c OTHER".
+
+    Returns: typed Graph, meta["node_types"]; X is sparse, with columns of each table; y is of the rows of the target.
+    Raises:  FormatError naming table, column and row of what does not fit.
+    """
+    folder = open_tables(path, spec_of(path))
+    if faults := [relation.fault for relation in folder.relations if relation.fault]:
+        raise FormatError(faults[0])
+    given = {name: folder.spec[name] for name in OF_TABLES if name in folder.spec}
+    return _graph(folder, build(TableConfig, given | options, str(path / TOML)))
+
+
+def spec_of(path: Path) -> dict[str, Any]:
+    """Return what tables.toml has. Raises: FormatError with the nearest key or table."""
+    where, values = f"{path / TOML}", toml_values(path / TOML)
+    _check_keys(where, values, OF_FOLDER)
+    tables = values.get("table", {})
+    for name, of in tables.items():
+        _check_keys(f"{where}: table {name!r}", of if isinstance(of, dict) else {name: of}, OF_TABLE)
+        if any(mark in name for mark in " \t\n."):
+            raise FormatError(f"{where}: table {name!r}: names of tables have no blanks and dots; rename it")
+        for other in of.get("foreign", {}).values():
+            if other not in tables:
+                raise FormatError(f"{where}: table {name!r}: foreign names no table {other!r}{nearest(other, tables)}")
+    ends = {what: values[what].partition(".") for what in ("target", "split") if what in values}
+    for what, (table, _, column) in ends.items():
+        if table not in tables or not column:
+            raise FormatError(f"{where}: {what} = {values[what]!r}; expected TABLE.COLUMN{nearest(table, tables)}")
+    if not tables or ("split" in ends and ends["split"][0] != ends.get("target", [""])[0]):
+        raise FormatError(f"{where}: expected [table.NAME] with file = ..., and a split of the table of the target")
+    return values
+
+
+def _check_keys(where: str, values: Mapping[str, Any], known: Mapping[str, type]) -> None:
+    for key, value in values.items():
+        if key not in known:
+            raise FormatError(f"{where}: unknown key {key!r}{nearest(key, known)}")
+        if not isinstance(value, known[key]) or not all(isinstance(name, str) for name in value):
+            raise FormatError(f"{where}: {key} = {value!r}; expected {TYPES[known[key]]}")
+
+
+def open_tables(path: Path, spec: Mapping[str, Any]) -> TableFolder:
+    """Return the tables that a spec names, read, and the rows that each foreign key joins.
+
+    Raises: InputError for a file that is not there, FormatError for a column that is not, and for keys.
+    """
+    tables = {name: _read(path, name, of, spec) for name, of in spec["table"].items()}
+    foreign = [(table, *of) for table in tables.values() for of in table.of.get("foreign", {}).items()]
+    return TableFolder(
+        path, spec, tables, [_relation(table, column, tables[other]) for table, column, other in foreign]
+    )
+
+
+def _read(folder: Path, name: str, of: Mapping[str, Any], spec: Mapping[str, Any]) -> KeyedTable:
+    path, where = folder / of.get("file", ""), f"{folder / TOML}: table {name!r}"
+    if "file" not in of or not is_table(path):
+        raise InputError(f'{where}: no table {path}; expected file = "NAME.csv", .tsv or .parquet, of the folder')
+    apart = {what: spec.get(what, "").removeprefix(f"{name}.") for what in ("target", "split")}
+    apart = {what: column for what, column in apart.items() if column != spec.get(what, "")}
+    named = {what: [of[what]] if isinstance(of[what], str) else [*of[what]] for what in OF_TABLE if what in of}
+    named |= {what: [column] for what, column in apart.items()} | {"file": []}
+    known = tuple(column for columns in named.values() for column in columns)
+    ids = [*named.get("key", []), *named.get("foreign", [])]
+    frame, notes = read_frame(path, (*APART, *known), lambda _: ids, lambda _: [*apart.values()])
+    for what, columns in named.items():
+        for column in columns:
+            if column not in frame.column_names:
+                lacks = f"no column {column!r} in {path.name} ({what}){nearest(column, frame.column_names)}"
+                raise FormatError(f"{where}: {lacks}")
+    first_line = 0 if is_parquet(path) else read_title(path, (*APART, *known))[3]
+    table = KeyedTable(name, path, frame, first_line, of, apart, notes)
+    for time in named.get("time", []):
+        table = _with_times(table, time)
+    assert len(table.ids) == frame.num_rows  # or a fault of its keys is raised
+    return table
+
+
+def _with_times(table: KeyedTable, column: str) -> KeyedTable:
+    """Return a table whose column has times where it has text; FormatError naming the first that is none."""
+    from pyarrow import ArrowInvalid, compute
+
+    frame, cells = table.frame, table.frame.column(column)
+    if not is_text(cells):
+        return table
+    try:
+        times = cells.cast("timestamp[us]")
+    except ArrowInvalid:
+        row = int(np.argmin(compute.match_substring_regex(cells, DATE).fill_null(True)))
+        first = f"{table.cell(column, row)}: {cells[row].as_py()!r}"
+        raise FormatError(f"{first}; expected dates, such as 2024-01-31 or 2024-01-31 12:00:00, or numbers") from None
+    return replace(table, frame=frame.set_column(frame.column_names.index(column), column, times))
+
+
+def _relation(table: KeyedTable, column: str, other: KeyedTable) -> Relation:
+    """Return the edges of a foreign key; an empty cell, or a word such as NULL that is no key, is none."""
+    rows, codes, values = table.words(column)
+    ids, words = alike(other.ids, values)
+    to = places_of(ids, words)
+    is_word = ((to >= 0) | ~np.isin(words.astype(str), NO_VALUE))[codes]
+    rows, codes = rows[is_word], codes[is_word]
+    is_known, fault = to[codes] >= 0, ""
+    if unknown := int(np.count_nonzero(~is_known)):
+        first = int(np.argmin(is_known))
+        key = f"column {other.of['key']!r}" if "key" in other.of else "rows from 0"
+        such = f"one of its {len(ids):,}, such as {ids.item(0)!r}, or" if len(ids) else ""
+        fault = f"{words.item(codes[first])!r} is no key of {other.name} ({key}), as {unknown:,} of {len(rows):,} cells"
+        fault = f"{table.cell(column, rows[first])}: {fault}; expected {such} an empty cell"
+    empty = table.frame.num_rows - len(rows)
+    return Relation(table.name, column, other.name, rows[is_known], to[codes[is_known]], empty, unknown, fault)
+
+
+def _graph(folder: TableFolder, wanted: TableConfig) -> Graph:
+    """Return the Graph of tables without faults."""
+    tables, relations, target = folder.tables, folder.relations, folder.spec.get("target", "").partition(".")
+    of_types, names, notes, unread = {}, [], [], []
+    for name, table in tables.items():
+        options = replace(wanted, id=table.of.get("key", ""), one_hot=",".join(table.categories))
+        nodes = NodeTable(table.frame, table.where, options, table.ids)
+        of_types[name], columns = _of_type(table, nodes)
+        names += [f"{name}.{column}" for column in columns] or [name]
+        notes += [*table.notes, *nodes.notes]
+        unread += [f"{name}.{column}" for column in nodes.unread(*table.used, *table.features)]
+    ends = {(r.source, r.column, r.target): np.stack([r.rows, r.to]) for r in relations}
+    for r in relations:
+        if r.empty:
+            empty = f"empty in {r.empty:,} of {r.empty + len(r.rows):,} rows"
+            notes.append(f"{r.source}.{r.column}: {empty}, which have no such edge")
+    late = _late(folder, wanted.cutoff) if wanted.cutoff else {}
+    tested = _test_late(of_types[target[0]], late[target[0]]) if late and target[0] else 0
+    sizes = {name: table.frame.num_rows for name, table in tables.items()}
+    for name, n in sizes.items():
+        used = [pair[at] for of, pair in ends.items() for at, end in ((0, of[0]), (1, of[2])) if end == name]
+        if lonely := n - len(np.unique(np.concatenate([np.zeros(0, np.int64), *used]))):
+            said = f"{lonely:,} of {n:,} rows have no edge" if lonely < n else "no edge reaches it"
+            notes.append(f"table {name!r}: {said}")
+    meta = {"notes": notes, "unread": unread} | ({"label": target[2]} if target[0] else {})
+    fields = {"ids": _ids(tables), "feature_names": tuple(names), "name": folder.path.resolve().name, "meta": meta}
+    with naming(folder.path):
+        graph = typed_graph(sizes, of_types, ends, target[0] or None, **fields)
+    if not late:
+        return graph
+    guarded, rows = _guarded(graph, np.concatenate([*late.values()])), sum(map(np.count_nonzero, late.values()))
+    lost = f"{2 * graph.nnz - guarded.nnz:,} of {2 * graph.nnz:,} messages are dropped"
+    notes = [f"cutoff {wanted.cutoff}: {rows:,} rows are after it, {lost}, test targets: {tested:,}", *notes]
+    return replace(guarded, meta=guarded.meta | {"notes": notes})
+
+
+def _guarded(graph: Graph, is_late_N: np.ndarray) -> Graph:
+    """Return the graph used both ways, in which late rows read what they name, and no row reads a late one but those that do."""
+    graph = graph.with_edges("both")
+    assert graph.edge_attr is not None and graph.edge_ids is not None
+    A, ids_E, row_E = graph.A, graph.edge_ids, np.repeat(np.arange(graph.n_nodes), np.diff(graph.A.indptr))
+    keep = ~is_late_N[A.indices] | (is_late_N[row_E] & (ids_E >= 0))
+    indptr = np.concatenate([[0], np.cumsum(keep)])[A.indptr]
+    A = sp.csr_array((A.data[keep], A.indices[keep], indptr), shape=A.shape)
+    return replace(graph, A=A, edge_attr=graph.edge_attr[keep], edge_ids=ids_E[keep])
+
+
+def _ids(tables: Mapping[str, KeyedTable]) -> np.ndarray:
+    """Return the keys of all rows, as customers:7 where two tables share one."""
+    ids = alike(*(table.ids for table in tables.values()))
+    if len(set().union(*(of.tolist() for of in ids))) < sum(map(len, ids)):
+        ids = [f"{name}:" + of.astype(str).astype(object) for name, of in zip(tables, ids)]
+    return np.concatenate(ids)
+
+
+def _of_type(table: KeyedTable, nodes: NodeTable) -> tuple[dict[str, Any], Iterable[str]]:
+    """Return X, y, classes and split of the rows of a table, what it has of them, and the names of columns of X."""
+    n = table.frame.num_rows
+    columns = {"features": table.features} | {what: [name] for what, name in table.apart.items()}
+    rows, of = Graph(sp.csr_array((n, n), dtype=np.float32), ids=table.ids), {"X": np.ones((n, 1), np.float32)}
+    for what, names in columns.items():
+        of |= nodes.fields(rows, KNOWN_AS.get(what, what), names, np.arange(n)) if names else {}
+        if what == "target" and not labelled(of["y"]).any():
+            raise FormatError(f"{table.where}, column {names[0]!r}: no row has a target; expected classes or numbers")
+    of.pop("meta", None)
+    return of, of.pop("feature_names", ())
+
+
+def _test_late(of: dict[str, Any], is_late_n: np.ndarray) -> int:
+    """Put late targets into test, others as they are given, or 80 % into train and 20 % into val; return how many are late."""
+    has_y_n = labelled(of["y"])
+    is_test_n = is_late_n & has_y_n
+    if is_test_n.any():
+        drawn = random_split(np.where(has_y_n & ~is_late_n, 0, UNLABELLED), fractions=(0.8, 0.2, 0.0))
+        of["split"] = np.where(is_test_n, np.int8(TEST), of.get("split", drawn))
+    return int(np.count_nonzero(is_test_n))
+
+
+def _late(folder: TableFolder, cutoff: str) -> dict[str, np.ndarray]:
+    """Return which rows of each table are after the cutoff; those without its column are where a row that they name is."""
+    from pyarrow import ArrowException, compute
+
+    is_late = {name: np.zeros(table.frame.num_rows, bool) for name, table in folder.tables.items()}
+    times = {f"{name}.{table.of['time']}": table for name, table in folder.tables.items() if "time" in table.of}
+    column, _, value = cutoff.partition("=")
+    found = {table.name: table for full, table in times.items() if column in (full, table.of["time"])}
+    if not found:
+        raise FormatError(f"{folder.path}: --cutoff {cutoff}: {column!r} is no time of a table{nearest(column, times)}")
+    for name, table in found.items():
+        cells = table.frame.column(table.of["time"])
+        try:
+            limit = arrow(table.where).scalar(value).cast(cells.type)
+        except ArrowException:
+            wanted = f"{value!r} is no {cells.type}; expected such as {column}={cells[0]}"
+            raise FormatError(f"{folder.path}: --cutoff {cutoff}: {wanted}") from None
+        is_late[name] = compute.greater(cells, limit).fill_null(False).to_numpy()
+    for _ in folder.tables:  # a line of an order is as late as the order, a parcel of it too
+        for r in folder.relations:
+            if r.source not in found:
+                is_late[r.source][r.rows] |= is_late[r.target][r.to]
+    return is_late

@@ -184,11 +184,6 @@ class Graph(metaclass=NamesKeywords):
         return self.task == "numbers"
 
     @property
-    def is_typed(self) -> bool:
-        """Classes of edges are their relations, meta["typed"]: used both ways, each edge has its inverse."""
-        return bool(self.meta.get("typed"))
-
-    @property
     def typed_sizes(self) -> tuple[int, int]:
         """R of messages, classes of edges, twice as many where reverse edges were added, 0 without; and types of nodes."""
         has_classes = self.edge_y is not None and task_of(self.edge_y) == "classes"
@@ -228,7 +223,7 @@ class Graph(metaclass=NamesKeywords):
         if edges != "auto":
             use = names.LONG_EDGES[edges]
         elif use == "stored":
-            is_in = self.meta.get("edges") == "in" and (self.is_typed or not is_symmetric(self.A))
+            is_in = self.meta.get("edges") == "in" and (self.meta.get("typed") or not is_symmetric(self.A))
             use = "reversed" if is_in else "undirected"
         if use == self.edges:
             return self
@@ -331,7 +326,7 @@ def _with_attributed(graph: Graph, edges: Edges) -> Graph:
     if edges == "reversed":
         A, of_E = reversed_edges(graph.A)
         return replace(graph, A=A, edge_attr=graph.edge_attr[of_E], edge_ids=graph.edge_ids[of_E], edges=edges)
-    A, of_E, is_new_E = with_reverse_edges(graph.A, graph.is_typed)
+    A, of_E, is_new_E = with_reverse_edges(graph.A, bool(graph.meta.get("typed")))
     if not is_new_E.any():
         return replace(graph, edges=edges)
     edge_attr, ids = graph.edge_attr[of_E], graph.edge_ids[of_E]

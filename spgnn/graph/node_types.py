@@ -51,7 +51,7 @@ class NodeTypes:
 
 def types_line(graph) -> str:
     """Return the types of a typed graph: 4,057 authors, 14,328 papers; 2 relations. "" of another graph."""
-    R = max(len(graph.edge_classes or ()), count_classes(graph.edge_y)) if graph.is_typed else 0
+    R = max(len(graph.edge_classes or ()), count_classes(graph.edge_y)) if graph.meta.get("typed") else 0
     relations = f"{R:,} relation{'s' * (R > 1)}" if R else ""
     return "; ".join(filter(None, (NodeTypes.read(graph.meta).counts(), relations)))
 
@@ -65,7 +65,7 @@ def type_notes(graph) -> list[str]:
     for name, start, end in zip(types.names, types.starts, types.starts[1:]):
         if not reads_N[start:end].any():
             notes.append(f"type {name}: no edge reaches its {end - start:,} nodes")
-    if graph.is_typed and graph.edge_classes and graph.edge_y is not None:
+    if graph.meta.get("typed") and graph.edge_classes and graph.edge_y is not None:
         notes += [
             f"relation {graph.edge_classes[r]}: no edge has it"
             for r in np.setdiff1d(np.arange(len(graph.edge_classes)), graph.edge_y)

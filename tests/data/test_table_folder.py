@@ -50,7 +50,7 @@ def edges(graph):
 def test_rows_are_nodes_and_foreign_keys_relations(tmp_path):
     graph = load_graph(shop(tmp_path))
     buyer, item = "orders customer_id customers", "orders product products"
-    assert graph.name == "shop" and graph.is_typed
+    assert graph.name == "shop" and graph.meta.get("typed")
     assert graph.ids.tolist() == ["1", "2", "3", "4", "p1", "p2", "p3", "11", "12", "13", "14", "15"]
     assert graph.meta["node_types"] == {"names": ["customers", "products", "orders"], "starts": [0, 4, 7, 12]}
     assert graph.edge_classes == (buyer, item) and graph.edge_y.tolist() == [0] * 5 + [1] * 3

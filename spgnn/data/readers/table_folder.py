@@ -18,10 +18,10 @@ from ...config import TableConfig, build, toml_values
 from ...errors import FormatError, InputError, nearest
 from ...graph import TEST, UNLABELLED, Graph, labelled, random_split
 from ..bipartite import alike
+from ..by_type import typed_graph
 from ..formats import OF_TABLES, Progress, reader
 from ..table_columns import APART, coded, has_numbers, places_of
 from ..tables import NodeTable
-from ..typed import typed_graph
 from .frames import arrow, is_parquet, is_table, read_frame
 from .heads import read_title
 from .make_graph import NO_VALUE, naming

@@ -56,7 +56,7 @@ def test_rows_of_a_folder_have_them(comm):
     again = folder.graph()
     assert (
         fingerprint(again) == fingerprint(graph)
-        and again.is_typed
+        and again.meta["typed"]
         and again.meta["node_types"] == GRAPH.meta["node_types"]
     )
     assert all(has_types(parts.open(p).A) for p in parts.own)

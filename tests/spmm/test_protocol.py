@@ -22,14 +22,14 @@ from spgnn.training.trainer import Trainer
 
 GRAPH = random_graph(use="directed", weighted=True)
 A_NN = dense_operator(GRAPH)
+OF_TYPES = ("relations", "node_types", "node_type_n", "typed_sum", "by_type")  # tests/layers, of graphs that have them
 
 
 def attributes():
     """The facts and primitives of an operator, and the calls of layers."""
     methods = {name for of in (SpMM, LayerView) for name, value in vars(of).items() if inspect.isfunction(value)}
-    return {name for name in methods if not name.startswith("_")} - {"drawn_key"} | set(SpMM.__annotations__) - {
-        "edge_attr"
-    }
+    facts = {*methods, *SpMM.__annotations__} - {"drawn_key", "edge_attr", *OF_TYPES}
+    return {name for name in facts if not name.startswith("_")}
 
 
 def dgraph_of(comm, **options):

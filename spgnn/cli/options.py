@@ -22,8 +22,7 @@ from ..errors import UsageError
 GRAPH_HELP = """\b
 GRAPH is one of:
   a name    wordnet, or a generated graph such as rmat:scale=12,degree=16
-  a folder  written by `spgnn convert`; raw files of GraphSAINT or OGB;
-            with tables.toml, see `spgnn info`
+  a folder  of `spgnn convert`, GraphSAINT or OGB; tables with tables.toml
   a file    edge list, MatrixMarket, METIS, .npz ...; the common prefix of
             Planetoid's files
 """

@@ -23,8 +23,7 @@ GRAPH_HELP = """\b
 GRAPH is one of:
   a name    wordnet, or a generated graph such as rmat:scale=12,degree=16
   a folder  of `spgnn convert`, GraphSAINT or OGB; tables with tables.toml
-  a file    edge list, MatrixMarket, METIS, .npz ...; the common prefix of
-            Planetoid's files
+  a file    edge list, MatrixMarket, METIS, .npz ...; Planetoid's prefix
 """
 EDGES_HELP = """\b
 Of an edge u -> v in GRAPH, --edges makes

@@ -9,6 +9,7 @@ import csv
 import io
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -94,7 +95,7 @@ def places(ids: np.ndarray, values, what: str) -> np.ndarray:
     """Return where values, or a single name, are in ids, (p,) int64. Raises: UsageError naming the first that is not there."""
     from ..data.table_columns import places_of
 
-    values = [values] if isinstance(values, str) else values
+    values: Any = [values] if isinstance(values, str) else values
     if ids.dtype.kind in "OU":
         ids, values = ids.astype(object), np.array([str(value) for value in values], object)
     elif (values := np.asarray(values)).dtype.kind not in "iu":  # of text, those that are numbers

@@ -186,8 +186,8 @@ class Graph(metaclass=NamesKeywords):
     @property
     def typed_sizes(self) -> tuple[int, int]:
         """R of messages, classes of edges, twice as many where reverse edges were added, 0 without; and types of nodes."""
-        has_classes = self.edge_y is not None and task_of(self.edge_y) == "classes"
-        R = count_classes(self.edge_y) * (1 + bool((self.edge_ids < 0).any())) if has_classes else 0
+        R = count_classes(self.edge_y) if self.edge_y is not None and task_of(self.edge_y) == "classes" else 0
+        R *= 1 + (self.edge_ids is not None and bool(np.any(self.edge_ids < 0)))
         return R, max(1, len(NodeTypes.read(self.meta).names))
 
     @property

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from ..errors import UsageError, check_choice, check_integer, check_number
-from ..spmm.edges.relations import MEANS
+from ..spmm.edges.relations import MEANS, Mean
 from ..spmm.operator.view import LayerView
 from .layer import BuiltIn, Ending, dense_rows
 
@@ -42,7 +42,7 @@ class RGCN(BuiltIn):
         relations: int,
         bases: int = 0,
         blocks: int = 0,
-        mean: str = "relation",
+        mean: Mean = "relation",
         **end: Unpack[Ending],
     ):
         super().__init__(f_in, f_out)

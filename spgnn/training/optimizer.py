@@ -77,9 +77,9 @@ class Optimizer:
                     p.mul_(1 - self.lr * decay)
                 decay = 0.0
             on_device = all(p.is_cuda for p in parameters)  # then a launch for all weights, not one for each
-            moved = _pieces(parameters, means, squares, steps)
+            weights, gradients, *state, steps = _pieces(parameters, means, squares, steps)
             adam(
-                *moved[:4], [], moved[4],
+                weights, gradients, state[0], state[1], [], steps,
                 foreach=on_device, capturable=on_device, amsgrad=False, beta1=0.9, beta2=0.999, lr=self.lr,
                 weight_decay=decay, eps=1e-8, maximize=False,
             )  # fmt: skip

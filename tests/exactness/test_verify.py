@@ -14,7 +14,7 @@ from spgnn import cli
 from spgnn.config import TrainConfig
 from spgnn.errors import UsageError
 from spgnn.layers import GCN, Stack
-from spgnn.layers.registry import FAMILIES, ModelSpec
+from spgnn.layers.registry import FAMILIES, ModelSpec, reads_relations
 
 pytestmark = pytest.mark.slow
 GRAPH = random_graph(n=60, edges=300, use="directed")
@@ -61,10 +61,11 @@ def test_every_family_is_exact_under_dropout(name):
         layers=3, hidden=8, dropout=0.4, attention_dropout=0.3, norm="layer", residual=True, jump="cat", heads=2
     )
     options = {key: value for key, value in wanted.items() if key in FAMILIES[name].options}
-    made = ModelSpec.of(TrainConfig(model=name, **options), 6, 6, 3).build()
     rng = np.random.default_rng(0)
     edges, more = rng.integers(0, 40, (2, 100)), {"edge_attr": rng.standard_normal((100, 3))}
+    more |= {"edge_y": rng.integers(0, 3, 100)} if reads_relations(name) else {}
     graph = spgnn.graph_from_coo(*edges, 41, X=rng.standard_normal((41, 6)), y=rng.integers(0, 3, 41), **more)
+    made = ModelSpec.of(TrainConfig(model=name, **options), 6, 6, graph).build()
     found = spgnn.verify(made, graph, ranks=(1, 3))
     assert found.ok, found
     assert [(row.ranks, row.edges) for row in found.rows] == [(3, "given"), (4, "given"), (3, "one-way")]

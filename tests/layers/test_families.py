@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 from copy import copy
 from dataclasses import asdict
 
@@ -135,7 +136,7 @@ OTHER = {
 
 def described(config):
     """What tells ranks that have different models: its text, and the shapes of its weights."""
-    model = ModelSpec.of(config, 6, 6, 3).build()
+    model = ModelSpec.of(config, 6, 6, SimpleNamespace(n_edge_features=3, typed_sizes=(3, 2), links=None)).build()
     return repr(model), [(name, tuple(p.shape)) for name, p in model.named_parameters()]
 
 

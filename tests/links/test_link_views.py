@@ -31,7 +31,7 @@ def triples(X=None):
 @pytest.mark.parametrize("family", ["gcn", "sage", "gat"])
 def test_verify_passes_links_of_every_family_and_decoder(family, decoder):
     config = TrainConfig(model=family, hidden=F, on="links", decoder=decoder, **{"heads": 2} if family == "gat" else {})
-    model, is_given = ModelSpec.of(config, F, F, 0, 3).build(), decoder != "complex"
+    model, is_given = ModelSpec.of(config, F, F, triples(None)).build(), decoder != "complex"
     loss = "softmax" if decoder == "distmult" else "bpr" if decoder == "mlp" else None
     found = spgnn.verify(model, triples(RNG.standard_normal((N, F)) if is_given else None), task="links", loss=loss)
     assert found.ok, found

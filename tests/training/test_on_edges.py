@@ -38,7 +38,7 @@ def graph_of(y=Y, edges="stored", attr=ATTR, **fields):
 
 def model_of(graph, family, C=2, **options):
     config = build(TrainConfig, {"on": "edges", "model": family, "hidden": 8} | options)
-    return ModelSpec.of(config, F, C, graph.n_edge_features).build().double()
+    return ModelSpec.of(config, F, C, graph).build().double()
 
 
 def dense_rows(graph, model, family):

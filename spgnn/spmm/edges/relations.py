@@ -105,8 +105,8 @@ class Packed:
         dS_MF = None if dH_cF is None else A.pool.empty(M, H_cF.shape[1], dtype=H_cF.dtype)
         for r, first, last in self.segments:
             of = slice(first, last)
-            rows = [None if T is None else T[of] for T in (S_MF, dS_MF)]
-            _times_adjoint(A, G_MC[of], *rows, W[r], None if dW is None else dW[r])
+            S_sF, dS_sF = (None if T is None else T[of] for T in (S_MF, dS_MF))
+            _times_adjoint(A, G_MC[of], S_sF, dS_sF, W[r], None if dW is None else dW[r])
         if dH_cF is not None:
             self.inward.adjoint(dS_MF, dH_cF, accumulate=True)
 
@@ -205,8 +205,8 @@ def _packed(A: LocalCSR, relation_e: np.ndarray, count_e: np.ndarray, R: int, mo
     for start in range(0, len(pairs), most):
         part = slice(start, start + most)
         segments = segments_of(relation_M[part])
-        made = (LocalCSR(sp.csr_array(M), sum_dtype(A.dtype), A.threads) for M in (inward[part], outward[:, part]))
-        found.append(Packed(*made, segments))
+        local = lambda M: LocalCSR(sp.csr_array(M), sum_dtype(A.dtype), A.threads)
+        found.append(Packed(local(inward[part]), local(outward[:, part]), segments))
     return found
 
 
@@ -248,7 +248,7 @@ def _times_adjoint(A: AtLayer, G_sC, S_sF, dS_sF, W: torch.Tensor, dW: torch.Ten
         made = None if dW is None else torch.bmm(_blocks(S_sF, W.shape[1]).transpose(1, 2), G_Bsc)
         if dS_sF is not None:
             dS_sF.view(len(dS_sF), *W.shape[:2]).copy_(torch.bmm(G_Bsc, W.transpose(1, 2)).transpose(0, 1))
-    if dW is not None:
+    if dW is not None and made is not None:
         dW += made
 
 

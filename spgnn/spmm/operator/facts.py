@@ -138,6 +138,10 @@ class AtLayer(SpMM, Protocol):
         """Yield (block, A_c' G) for the columns with which this rank multiplies. Nothing is exchanged."""
         raise NotImplementedError
 
+    def once(self, kind: type[Value], make: Callable[[], Value]) -> Value:
+        """Return what is made of the operator once, and kept with it."""
+        raise NotImplementedError
+
     def __matmul__(self, H: AnyRows) -> Any:
         """Return A H."""
         raise NotImplementedError

@@ -42,7 +42,7 @@ class _GradientLater(torch.autograd.Function):
         return Z_nF.new_zeros(())
 
     @staticmethod
-    def backward(ctx: Any, _: torch.Tensor) -> tuple[torch.Tensor, None]:
+    def backward(ctx: Any, *_: torch.Tensor) -> tuple[torch.Tensor, None]:
         return ctx.later.pop(), None
 
 

@@ -3,9 +3,9 @@
 import json
 import subprocess
 import sys
-from types import SimpleNamespace
 from copy import copy
 from dataclasses import asdict
+from types import SimpleNamespace
 
 import pytest
 import torch

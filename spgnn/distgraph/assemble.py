@@ -188,9 +188,9 @@ def _table(rows: EdgeRows, of_oo: np.ndarray, of_og: np.ndarray, loopless_n: np.
     found = EdgeTable(attr_EF, rows.ids_E, rows.n_listed, loopless_n, rows.y_E, rows.split_E, rows.is_reversed)
     if rows.y_E is None or task_of(rows.y_E) != "classes":
         return found
-    most_2 = np.array([rows.y_E.max(initial=-1) + 1, (rows.ids_E < 0).any()], np.int64)
-    layout.comm.all_reduce(most_2, "max")
-    R, has_reverse = int(most_2[0]), bool(most_2[1])
+    most_3 = np.array([rows.y_E.max(initial=-1) + 1, (rows.ids_E < 0).any(), (rows.y_E < 0).any()], np.int64)
+    layout.comm.all_reduce(most_3, "max")
+    R, has_reverse = 0 if most_3[2] else int(most_3[0]), bool(most_3[1])  # an edge without a class has no relation
     return replace(found, n_relations=R * (1 + has_reverse), has_reverse=has_reverse)
 
 

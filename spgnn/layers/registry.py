@@ -44,8 +44,8 @@ ATTRIBUTES, RELATIONS = ("f_edge",), ("message_relations", "types")
 READ = {
     "f_edge": "reads attributes of edges, and this graph has none: give them to `spgnn convert --edge-features`, or "
     "graph_from_coo(..., edge_attr=E_EF)",
-    "message_relations": "reads relations, the classes of edges, and this graph has none: give them to `spgnn convert "
-    "--edge-labels`, or graph_from_coo(..., edge_y=relation_E)",
+    "message_relations": "reads relations, the classes of edges, and some or all edges of this graph have none: give "
+    "them to `spgnn convert --edge-labels`, or graph_from_coo(..., edge_y=relation_E)",
 }
 
 
@@ -152,6 +152,11 @@ class ModelSpec:
                 raise UsageError(f"--model {config.model} {READ[name]}")
             sizes[name] = known[name]
         if isinstance(config, OnConfig) and config.on == "edges":
+            if family.reads == RELATIONS:
+                raise UsageError(
+                    f"--on edges predicts the classes of edges, which --model {config.model} reads as their relations; take "
+                    "another model, or --task links"
+                )
             if "hidden" not in family.options:
                 raise UsageError(f"--on edges needs layers of width --hidden, and --model {config.model} has none")
             sizes |= {"on": "edges", "f_edge": f_edge}

@@ -156,7 +156,7 @@ def test_a_training_sends_what_is_predicted_and_has_the_losses_of_one_rank(comm,
 def test_layers_say_what_is_missing():
     alone = SelfCommunicator()
     without = distribute(replace(GRAPH, edge_y=None), alone, operator="none")
-    with pytest.raises(UsageError, match="this graph's edges have none"):
+    with pytest.raises(UsageError, match="in this graph some or all edges have none"):
         RGCN(F, 3, 2)(without.A, without.X)
     dgraph = distribute(GRAPH, alone, operator="none")
     with pytest.raises(UsageError, match="edges have 10 relations, and W has 2: make the layer with relations=10"):

@@ -17,7 +17,7 @@ from spgnn.errors import GraphError, ShapeError, UsageError
 from spgnn.experiment import predict, resume, run
 from spgnn.graph import graph_from_coo, normalise, random_edge_split
 from spgnn.layers import GCN, EdgeDecoder, Stack
-from spgnn.layers.registry import FAMILIES, ModelSpec
+from spgnn.layers.registry import FAMILIES, ModelSpec, reads_relations
 from spgnn.training.trainer import Trainer
 
 N, L, F, FE = 20, 90, 4, 2
@@ -89,7 +89,9 @@ def test_loss_and_gradients_are_the_ones_of_the_list_of_edges(comm, family, what
 
 
 @parallel([1, 3], mpi=[2])
-@pytest.mark.parametrize("family", [name for name in FAMILIES if "hidden" in FAMILIES[name].options])
+@pytest.mark.parametrize(
+    "family", [name for name in FAMILIES if "hidden" in FAMILIES[name].options and not reads_relations(name)]
+)
 def test_every_family_has_a_model_of_edges_whose_training_does_not_depend_on_ranks(comm, family):
     graph = graph_of(edges="both")
     found = []
@@ -267,3 +269,10 @@ def test_labels_that_are_not_used_or_lack_are_mentioned(folder, capsys):
 
 def test_a_decoder_without_states_has_no_weights_for_them():
     assert {name for name, _ in EdgeDecoder(4, 2, states=False).named_parameters()} == {"W_i", "W_j", "b", "W", "b_o"}
+
+
+def test_relations_are_not_predicted_from_themselves():
+    with pytest.raises(UsageError, match="predicts the classes of edges, which .*model rgcn reads as their relations"):
+        model_of(graph_of(np.abs(Y)).with_edges("both"), "rgcn")
+    with pytest.raises(UsageError, match="some or all edges of this graph have none"):
+        ModelSpec.of(build(TrainConfig, {"model": "rgcn"}), F, 2, graph_of().with_edges("both"))

@@ -78,7 +78,7 @@ def relations_of(table: EdgeTable | NoEdgeTable | None, A) -> tuple[np.ndarray, 
         raise UsageError(table.why)
     if table is None or not table.n_relations or table.y_E is None:
         raise UsageError(
-            "relations are the classes of edges, and this graph's edges have none: give them to `spgnn convert --edge-labels`, "
+            "relations are the classes of edges, and in this graph some or all edges have none: give them to `spgnn convert --edge-labels`, "
             "or graph_from_coo(..., edge_y=relation_E)"
         )
     if A.name in WITH_LOOPS:

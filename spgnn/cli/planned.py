@@ -39,7 +39,7 @@ class Planned(Generic[Config]):
 
     def __init__(self, graph: str, config: Config, default_ends: tuple[int, ...] | None = None):
         from ..analysis.planned import PlannedGraph, PlannedTraining
-        from ..layers.registry import check_options, reads_relations
+        from ..layers.registry import check_options, reads_relations, with_relations
         from ..partition.folder.store import is_partition
 
         if is_partition(graph) and not config.partition:
@@ -60,7 +60,7 @@ class Planned(Generic[Config]):
         self.widths = widths = _widths(loaded, config, default_ends)
         on: Any = "relations" if config.on == "links" and reads_relations(config.model) else config.on
         how = _operator(config), config.split, config.seed, on
-        planned = PlannedGraph(loaded, config.edges, sum(widths[:1]), *how)
+        planned = PlannedGraph(with_relations(loaded, config.model), config.edges, sum(widths[:1]), *how)
         layers = _layers(config, widths, planned.graph) if widths else None
         self.graph, self.training = planned.graph, PlannedTraining(planned, layers, config)
         self._parts: dict[tuple, Partition] = {}

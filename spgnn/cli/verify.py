@@ -20,6 +20,7 @@ from .source import load
 if TYPE_CHECKING:
     import torch
 
+    from ..experiment.prediction import KeptRun
     from ..graph import Graph
 
     Model = torch.nn.Module | Callable[[], torch.nn.Module]
@@ -49,14 +50,17 @@ def verify(graph: str, config: VerifyConfig, made: str, as_json: bool) -> int:
     """
     from ..exactness.verify import verify as verify_model
     from ..graph import split_as
-    from ..layers.registry import reads_relations
+    from ..layers.registry import reads_relations, with_relations
 
     sizes, c = integers("ranks", config.ranks), config.replication
     is_learned, task = config.features == EMBEDDING, "links" if config.on == "links" else "nodes"
     loaded = load(graph, config.format, "" if is_learned else config.features, config.labels)
+    family = _run_of(made).config.model if made and ".py:" not in made else config.model
     if task == "links":
         loaded = replace(loaded, X=None, feature_names=None) if is_learned else loaded
-        loaded = split_as(loaded.with_edges(config.edges), "auto", config.seed, reads_relations(config.model))
+        loaded = split_as(loaded.with_edges(config.edges), "auto", config.seed, reads_relations(family))
+    else:
+        loaded = with_relations(loaded, family)
     model, operator, norm, edges = _model(made, loaded, config)
     loaded = loaded if task == "links" else loaded.with_edges(edges)
     options: dict[str, Any] = {"operator": operator, "feature_norm": norm, "task": task}
@@ -89,13 +93,18 @@ def _model(made: str, graph: Graph, config: VerifyConfig) -> tuple[Model, Norm, 
         function = _function(made)
         model, operator = lambda: function(*sizes), "gcn" if config.operator == "auto" else config.operator
     else:
-        from ..experiment.prediction import KeptRun
-
-        run = KeptRun.read(Path(made))
+        run = _run_of(made)
         run.state.pop("embedding", None)
         model, operator = run.model(), operator_of(run.config, run.spec)
         norm, edges = run.config.feature_norm, run.config.edges
     return model, operator, norm, edges
+
+
+def _run_of(made: str) -> KeptRun:
+    """Return the run of a folder."""
+    from ..experiment.prediction import KeptRun
+
+    return KeptRun.read(Path(made))
 
 
 def _function(made: str) -> Callable[[int, int], torch.nn.Module]:

@@ -82,6 +82,10 @@ def pieces_of(graph: Graph) -> tuple[dict[str, dict[str, Any]], dict[Triple, np.
     Raises: UsageError for a graph whose nodes or relations have no types.
     """
     types, named = NodeTypes.read(graph.meta), np.array(graph.feature_names or (), object)
+    if graph.edges == "undirected" and graph.nnz != 2 * graph.meta.get("edges_listed", 0):
+        raise UsageError(
+            f"{graph.name}: a cutoff dropped some of its messages, which other libraries cannot express; convert without it"
+        )
     ends_of = {name: ends for name in graph.edge_classes or () if (ends := types.ends_of(name)) is not None}
     if graph.edge_y is None or not types.names or len(ends_of) < len(graph.edge_classes or ()):
         expected = "meta['node_types'] and relations such as 'author writes paper'"

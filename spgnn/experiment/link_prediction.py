@@ -23,7 +23,7 @@ from ..graph import Graph, Links
 from ..layers.decoders import decoder_of
 from ..training.link_scorer import ALL, QUERIES, LinkScorer
 from .checkpoint import write_array
-from .later_graph import matched_graph
+from .later_graph import check_related, matched_graph
 from .named import Columns, EndNames, check_table, places, write_table
 from .opening import Show, Source, check_run, distribution
 from .prediction import PREDICT, KeptRun, fitted
@@ -210,6 +210,7 @@ def open_links(run: KeptRun, comm: Communicator, source: str | None = None, show
         graph = opened.read()
         if source is None:
             return graph
+        check_related(graph, run.spec, run.names)
         links, (graph, columns) = graph.links, matched_graph(graph, replace(run.columns(), n_classes=0), "nodes")
         if show is not None:
             for note in columns.notes:

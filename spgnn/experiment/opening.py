@@ -23,7 +23,7 @@ from ..dist.consistency import check_same, versions
 from ..dist.launch import share_of_threads
 from ..errors import GraphError, InputError, PartitionError, ResourceError, UsageError, from_root, together
 from ..graph import Graph, loaded_line, split_as, targets_of, task_of
-from ..layers.registry import ModelSpec, operator_of, reads_relations
+from ..layers.registry import ModelSpec, operator_of, reads_relations, with_relations
 from ..links.scored_pairs import check_negatives
 from ..machine import give_back_memory
 from ..partition import Partition, PartitionFolder
@@ -98,7 +98,7 @@ class Source:
         if self.show is not None:
             for note in (loaded_line(graph, config.edges), *graph.notes()):
                 self.show(f"spgnn: {note}")
-        graph = graph.with_edges(config.edges)
+        graph = with_relations(graph, config.model).with_edges(config.edges)
         if config.on == "links":
             graph = self._split_links(graph)
         give_back_memory()  # what reading took, before partitioning takes more

@@ -30,7 +30,7 @@ from ..training.parts.inference import LayerwiseScorer
 from ..training.scorer import split_of
 from ..training.steps.step import sum_ranks
 from .checkpoint import best_checkpoint, finite, load_checkpoint, model_spec, read_json, write_array
-from .later_graph import columns_of_run, matched_graph, unknown_classes
+from .later_graph import check_related, columns_of_run, matched_graph, unknown_classes
 from .named import Names, check_table, prediction_columns, write_table
 from .opening import Show, Source, check_run, distribution
 from .restoring import check_graph, check_names, graph_facts, made_on
@@ -181,6 +181,7 @@ def compute(run: KeptRun, source: str | None, comm: Communicator, wanted: How, i
         nonlocal columns
         graph = opened.read()
         if not is_own:
+            check_related(graph, run.spec, run.names)
             graph, columns = matched_graph(graph, run.columns(), run.config.on)
         return graph
 

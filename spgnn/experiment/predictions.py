@@ -24,13 +24,13 @@ from ..errors import GraphError, InputError, SpgnnError, UsageError, together
 from ..graph import Graph, GraphColumns, matched
 from ..layers import EdgeDecoder, Stack
 from ..layers.foreign.wrap import check_called
-from ..layers.registry import listed_spec, operator_of
+from ..layers.registry import listed_spec, operator_of, with_relations
 from ..partition import PartitionFolder
 from ..terminal import say
 from ..training.metrics import SCORES
 from .checkpoint import WEIGHTS, save_checkpoint, to_bytes
 from .folder import has_results
-from .later_graph import matched_graph
+from .later_graph import check_related, matched_graph
 from .named import Names, prediction_columns
 from .prediction import Computed, How, KeptRun, compute, compute_rows
 
@@ -162,7 +162,9 @@ def predict(
 def _as_the_run(graph: Graph | DistGraph, run: KeptRun, is_shown: bool) -> Graph | DistGraph:
     """Return a graph with the columns of a run; a DistGraph, whose rows are on the ranks, has to have them."""
     if isinstance(graph, Graph):
+        graph = with_relations(graph, run.config.model)
         graph = graph.with_edges(run.config.edges) if graph.edges == "stored" else graph
+        check_related(graph, run.spec, run.names)
         graph, found = matched_graph(graph, run.columns(), run.config.on)
     else:
         sizes = graph.n_features, graph.n_edge_features, 0

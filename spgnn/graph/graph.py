@@ -189,7 +189,7 @@ class Graph(metaclass=NamesKeywords):
         if self.edges == "stored" and self.edge_y is not None:
             return self.in_use().typed_sizes
         is_related = self.edge_y is not None and task_of(self.edge_y) == "classes" and np.all(self.edge_y >= 0)
-        R = count_classes(self.edge_y) if is_related else 0
+        R = max(count_classes(self.edge_y), len(self.edge_classes or ())) if is_related else 0
         R *= 1 + (self.edge_ids is not None and bool(np.any(self.edge_ids < 0)))
         return R, max(1, len(NodeTypes.read(self.meta).names))
 

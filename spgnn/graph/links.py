@@ -137,12 +137,9 @@ def split_links(
     bipartite = graph.meta.get("bipartite") or {}
     n_sources, kinds = bipartite.get("sources", 0), tuple(bipartite.get("names", Links.kinds))
     is_both = graph.edges == "undirected" and not is_triple and not n_sources
-    relation_L = (
-        graph.edge_y.astype(np.int32) if is_triple and graph.edge_y is not None else np.zeros(len(source_L), np.int32)
+    relation_L, names = (
+        _relations(graph, source_L, target_L) if is_triple else (np.zeros(len(source_L), np.int32), None)
     )
-    names = None
-    if is_triple:
-        names = graph.edge_classes or tuple(map(str, range(int(relation_L.max(initial=0)) + 1)))
     if is_both:
         source_L, target_L = np.minimum(source_L, target_L), np.maximum(source_L, target_L)
     if n_sources:
@@ -179,6 +176,17 @@ def split_as(graph: Graph, split: str, seed: int, relations: bool = False) -> Gr
     """Return `split_links` of a graph by the text of --split, see link_shares."""
     named = dict(zip(("val", "test", "supervision"), link_shares(split) or ()))
     return split_links(graph, **named, seed=seed, relations=relations)
+
+
+def _relations(graph: Graph, source_L: np.ndarray, target_L: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return the relations of links, the classes of their edges, and their names. Raises: GraphError where one has none."""
+    assert graph.edge_y is not None
+    if (graph.edge_y < 0).any():
+        at = int(np.argmax(graph.edge_y < 0))
+        ends = f"{_name(graph, int(source_L[at]))} - {_name(graph, int(target_L[at]))}"
+        raise GraphError(f"{graph.name}: listed edge {at}, {ends}, has no class, which is its relation; drop its row")
+    names = graph.edge_classes or tuple(map(str, range(int(graph.edge_y.max(initial=0)) + 1)))
+    return graph.edge_y.astype(np.int32), names
 
 
 def _listed(graph: Graph) -> tuple[np.ndarray, np.ndarray]:

@@ -6,7 +6,7 @@ families.py, which builds those of spgnn, is imported when a model is built.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -95,6 +95,13 @@ FAMILIES |= {
 def reads_relations(model: str) -> bool:
     """Return whether edges have relations for a family; False for one that is not known."""
     return model in FAMILIES and RELATIONS == FAMILIES[model].reads
+
+
+def with_relations(graph: Any, model: str) -> Any:
+    """Return a graph as a family reads it: typed, so that each edge has its inverse, where that reads relations."""
+    if not reads_relations(model) or graph.edge_y is None or graph.edges != "stored":
+        return graph
+    return replace(graph, meta=graph.meta | {"typed": True})
 
 
 def family(name: str, *options: str) -> Callable[[Build], Build]:

@@ -144,8 +144,9 @@ class HGT(BuiltIn):
         H_mF, pairs = dense_rows(self, H_mF), A.pairs
         pairs.check(len(self.A_r), len(self.Q))
         H_tF, H_nF, K = A.fetch(H_mF), A.select(H_mF), self.heads
+        r, t = pairs.kind_2K
         K_MC, V_MC = (
-            pairs.columns(A, H_tF, _by_relation(W[pairs.type_R], M), _by_relation(b[pairs.type_R], M))
+            pairs.of_kinds(A, H_tF, _by_relation(W[t], M[r]), _by_relation(b[t], M[r]))
             for W, b, M in ((self.K, self.b_K, self.A_r), (self.V, self.b_V, self.M_r))
         )
         S_EK = pairs.dot(A.by_type(H_nF, self.Q, self.b_Q), K_MC, K)  # eq. (3)
@@ -158,9 +159,9 @@ class HGT(BuiltIn):
 
 
 def _by_relation(W: torch.Tensor, M_RKDD: torch.Tensor) -> torch.Tensor:
-    """Return W_r M_r, head by head, of W (R, F, D K) or (R, D K) of as many relations or fewer."""
-    R, K, D = len(W), *M_RKDD.shape[1:3]
-    return torch.einsum("rfdk,rkde->rfek", W.view(R, -1, D, K), M_RKDD[:R]).reshape(W.shape)
+    """Return W_r M_r, head by head, of W (R, F, D K) or (R, D K)."""
+    R, K, D = M_RKDD.shape[:3]
+    return torch.einsum("rfdk,rkde->rfek", W.view(R, -1, D, K), M_RKDD).reshape(W.shape)
 
 
 def heads_of(f_out: int, heads: int) -> int:

@@ -165,3 +165,17 @@ def test_layers_say_what_is_missing():
         RGCN(F, 8, 2, blocks=4)
     with pytest.raises(UsageError, match="two forms of W_r"):
         RGCN(F, 8, 2, blocks=2, bases=2)
+
+
+@parallel([2, 3])
+def test_a_relation_may_join_several_types(comm):
+    graph = spgnn.graph_from_coo(
+        SRC, DST, N, edge_y=np.arange(150) % 2, X=X, y=np.arange(N) % 3, split=SPLIT, meta=META
+    )
+
+    def losses(comm):
+        dgraph = distribute(graph, comm, method="random", operator="none", dtype="float64")
+        model = Stack(HGT(F, 6, *dgraph.typed_sizes, heads=2), HGT(6, 3, *dgraph.typed_sizes))
+        return [record["loss"] for record in Trainer(model, dgraph, TrainConfig(split="given", epochs=2)).fit().records]
+
+    assert losses(comm) == pytest.approx(losses(SelfCommunicator()), rel=1e-10)

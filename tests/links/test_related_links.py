@@ -5,6 +5,7 @@ import pytest
 from worlds import parallel
 
 import spgnn
+from spgnn import cli
 from spgnn.distgraph import distribute
 from spgnn.errors import GraphError
 from spgnn.graph import split_links
@@ -57,3 +58,29 @@ def test_a_training_has_the_losses_and_ranks_of_one_rank(comm):
     assert ours.records[-1]["bytes_sent"] == ours.bytes_predicted
     for name in ("loss", "val"):
         assert [r[name] for r in ours.records] == pytest.approx([r[name] for r in alone.records], rel=1e-9)
+
+
+def test_a_link_without_a_relation_is_named():
+    graph = spgnn.graph_from_coo(SRC, DST, N, edge_y=np.where(np.arange(200) == 7, -1, REL), edge_classes=NAMES)
+    with pytest.raises(GraphError, match=f"listed edge 7, {SRC[7]} - {DST[7]}, has no class, which is its relation"):
+        split_links(graph)
+
+
+@pytest.mark.parametrize("task", ["nodes", "links"])
+def test_a_later_graph_has_the_relations_of_the_run_in_their_order(task, tmp_path):
+    rng = np.random.default_rng(1)
+    fields = {"X": rng.normal(size=(N, 4)), "y": np.arange(N) % 2, "split": np.zeros(N, np.int8), "ids": np.arange(N)}
+    ours = spgnn.graph_from_coo(SRC, DST, N, edge_y=REL, edge_classes=NAMES, **fields)
+    other = spgnn.graph_from_coo(SRC, DST, N, edge_y=2 - REL, edge_classes=NAMES[::-1], **fields)
+    spgnn.save_graph(ours, tmp_path / "ours")
+    spgnn.save_graph(other, tmp_path / "other")
+    words = ["--task", "links"] if task == "links" else []
+    run, said = str(tmp_path / "run"), ["--model", "rgcn", "--hidden", "4", "--epochs", "2", "--out"]
+    assert cli.main(["train", str(tmp_path / "ours"), *words, *said, run]) == 0
+    assert cli.main(["verify", str(tmp_path / "ours"), run, "--ranks", "2", *words]) == 0
+    more = ["--top", "1"] if task == "links" else []
+    assert cli.main(["predict", run, "--graph", str(tmp_path / "ours"), "--out", str(tmp_path / "a.csv"), *more]) == 0
+    assert cli.main(["predict", run, "--graph", str(tmp_path / "other"), "--out", str(tmp_path / "b.csv"), *more]) == 3
+    if task == "nodes":
+        with pytest.raises(GraphError, match="'owns' is not the run's or has another place"):
+            spgnn.predict(run, other)

@@ -187,12 +187,18 @@ def spec_of(path: Path) -> dict[str, Any]:
         if any(mark in name for mark in " \t\n."):
             raise FormatError(f"{where}: table {name!r}: names of tables have no blanks and dots; rename it")
         for other in of.get("foreign", {}).values():
-            if other not in tables:
-                raise FormatError(f"{where}: table {name!r}: foreign names no table {other!r}{nearest(other, tables)}")
+            if not isinstance(other, str) or other not in tables:
+                raise FormatError(
+                    f"{where}: table {name!r}: foreign names no table {other!r}{nearest(str(other), tables)}"
+                )
     ends = {what: values[what].partition(".") for what in ("target", "split") if what in values}
     for what, (table, _, column) in ends.items():
         if table not in tables or not column:
             raise FormatError(f"{where}: {what} = {values[what]!r}; expected TABLE.COLUMN{nearest(table, tables)}")
+        if column in (*tables[table].get("features", ()), *tables[table].get("one_hot", ())):
+            raise FormatError(
+                f"{where}: table {table!r}: {column!r} is the {what}, and among its features; leave it out"
+            )
     if not tables or ("split" in ends and ends["split"][0] != ends.get("target", [""])[0]):
         raise FormatError(f"{where}: expected [table.NAME] with file = ..., and a split of the table of the target")
     return values

@@ -76,32 +76,36 @@ class _Pattern:
 class RelationPairs:
     """The pairs of an operator, made once.
 
-    relation_E  (E,) the relation of each nonzero, in the order of pairs; relation_M: of each pair; R of the graph.
-    type_R      (R,) the type of the columns of each relation, 0 where this rank has none of it.
+    relation_E  (E,) the relation of each nonzero, in the order of pairs; R of the graph.
+    kind_2K     (2, K) relation and type of the columns of the kinds of pairs that this rank has; a relation may join several types.
     """
 
     def __init__(self, A: AtLayer):
-        of, self.n = relations(A), A.n
+        of = relations(A)
         self.R, lengths = of.R, [np.diff(block.A.indptr) for block in A.column_blocks]
         row_E = np.concatenate([np.repeat(np.arange(A.n), length_n) for length_n in lengths])
         column_E = np.concatenate([block.A.indices.astype(np.int64) + block.start for block in A.column_blocks])
-        t = len(A.column_ids)
-        pairs, pair_E = np.unique(of.relation_E * t + column_E, return_inverse=True)
-        self.relation_M, column_M = np.divmod(pairs, max(t, 1))
+        t, self.n_types = len(A.column_ids), max(1, len(A.node_types.names))
+        kind_E = of.relation_E * self.n_types + A.node_types.of(A.column_ids)[column_E]
+        pairs, pair_E = np.unique(kind_E * t + column_E, return_inverse=True)
+        kind_M, column_M = np.divmod(pairs, max(t, 1))
+        kinds, self.kind_M = np.unique(kind_M, return_inverse=True)
+        self.kind_2K = np.stack(np.divmod(kinds, self.n_types))
         order = np.lexsort((pair_E, row_E))
         self.relation_E, row_E, pair_E = of.relation_E[order], row_E[order], pair_E[order]
         at_rows, counts_L = np.unique(row_E * self.R + self.relation_E, return_counts=True)
         row_L, relation_L = np.divmod(at_rows, self.R)
         pattern = lambda counts: _Pattern(A, _multi(counts, pair_E, len(pairs), A))
         self.at_rows, self.at_pairs = pattern(np.bincount(row_E, minlength=A.n)), pattern(counts_L)
-        self._columns = Packed(_picked(column_M, t, A), None, segments_of(self.relation_M))
+        picked = _picked(column_M, t, A)
+        self._columns, self._kinds = (
+            Packed(picked, None, segments_of(of_M)) for of_M in (kind_M // self.n_types, self.kind_M)
+        )
         by_relation, own_n = np.argsort(relation_L, kind="stable"), np.arange(A.m) if A.selected is None else A.selected
         segments = segments_of(relation_L[by_relation])
         self._rows = Packed(
             _picked(own_n[row_L[by_relation]], A.m, A), _picked(np.argsort(by_relation), len(by_relation), A), segments
         )
-        self.type_R, self.n_types = np.zeros(self.R, np.int64), max(1, len(A.node_types.names))
-        self.type_R[self.relation_M] = A.node_types.of(A.column_ids)[column_M]
 
     def check(self, R: int, types: int | None = None) -> None:
         """Raise UsageError for more relations, or types of nodes, than a layer was made for."""
@@ -110,12 +114,14 @@ class RelationPairs:
         if types is not None and self.n_types > types:
             raise UsageError(f"nodes have {self.n_types} types, and the layer was made with types={types}")
 
-    def columns(
-        self, A: AtLayer, H_tF: ColumnRows, W_RFC: torch.Tensor, bias_RC: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """Return H_j W_r + b_r of each relation and its columns j, (M, C)."""
-        Z_MC = PackedRows.apply(A, self._columns, H_tF.tensor, W_RFC)
-        return Z_MC if bias_RC is None else Z_MC + bias_RC[torch.from_numpy(self.relation_M).to(A.device)]
+    def columns(self, A: AtLayer, H_tF: ColumnRows, W_RFC: torch.Tensor) -> torch.Tensor:
+        """Return H_j W_r of each relation and its columns j, (M, C)."""
+        return PackedRows.apply(A, self._columns, H_tF.tensor, W_RFC)
+
+    def of_kinds(self, A: AtLayer, H_tF: ColumnRows, W_KFC: torch.Tensor, bias_KC: torch.Tensor) -> torch.Tensor:
+        """Return H_j W_k + b_k of each kind of pairs and its columns j, (M, C)."""
+        kind_M = torch.from_numpy(self.kind_M).to(A.device)
+        return PackedRows.apply(A, self._kinds, H_tF.tensor, W_KFC) + bias_KC[kind_M]
 
     def rows(self, A: AtLayer, H_mF: torch.Tensor, W_RFC: torch.Tensor) -> torch.Tensor:
         """Return H_i W_r of each row i and its relations r, (L, C)."""

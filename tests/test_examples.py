@@ -21,7 +21,7 @@ def names():
     rng = np.random.default_rng(0)
     source, target = rng.integers(0, 60, (2, 240))
     graph = spgnn.graph_from_coo(
-        source, target, 60, edge_attr=rng.normal(size=(240, 3)), X=rng.normal(size=(60, 16))
+        source, target, 60, edge_attr=rng.normal(size=(240, 3)), X=rng.normal(size=(60, 16)), edge_y=np.arange(240) % 4
     ).with_edges("directed")
     dgraph = spgnn.distribute(graph, operator="none")
     found = {cls.__name__: cls for cls in (*LAYERS, *SAMPLERS)}

@@ -98,7 +98,7 @@ class Source:
         if self.show is not None:
             for note in (loaded_line(graph, config.edges), *graph.notes()):
                 self.show(f"spgnn: {note}")
-        graph = with_relations(graph, config.model).with_edges(config.edges)
+        graph = (graph if graph.edge_y is None else with_relations(graph, config.model)).with_edges(config.edges)
         if config.on == "links":
             graph = self._split_links(graph)
         give_back_memory()  # what reading took, before partitioning takes more

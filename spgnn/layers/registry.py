@@ -99,7 +99,7 @@ def reads_relations(model: str) -> bool:
 
 def with_relations(graph: Any, model: str) -> Any:
     """Return a graph as a family reads it: typed, so that each edge has its inverse, where that reads relations."""
-    if not reads_relations(model) or graph.edge_y is None or graph.edges != "stored":
+    if graph.edge_y is None or graph.edges != "stored" or not reads_relations(model):
         return graph
     return replace(graph, meta=graph.meta | {"typed": True})
 
@@ -152,13 +152,15 @@ class ModelSpec:
         """
         check_options(config)
         family, sizes = FAMILIES[config.model], {"f_in": f_in, "n_classes": n_classes}
-        f_edge = 0 if graph is None else graph.n_edge_features
-        known = dict(zip((*ATTRIBUTES, *RELATIONS), (f_edge, *((0, 1) if graph is None else graph.typed_sizes))))
-        for name in family.reads:
-            if not known.get(name):
+        on = config.on if isinstance(config, OnConfig) else "nodes"
+        reads_attributes = graph is not None and (on == "edges" or family.reads == ATTRIBUTES)
+        f_edge = graph.n_edge_features if reads_attributes else 0
+        found = (f_edge,) if family.reads == ATTRIBUTES or graph is None else graph.typed_sizes if family.reads else ()
+        for name, size in zip(family.reads, found):
+            if not size:
                 raise UsageError(f"--model {config.model} {READ[name]}")
-            sizes[name] = known[name]
-        if isinstance(config, OnConfig) and config.on == "edges":
+            sizes[name] = size
+        if on == "edges":
             if family.reads == RELATIONS:
                 raise UsageError(
                     f"--on edges predicts the classes of edges, which --model {config.model} reads as their relations; take "
@@ -167,7 +169,7 @@ class ModelSpec:
             if "hidden" not in family.options:
                 raise UsageError(f"--on edges needs layers of width --hidden, and --model {config.model} has none")
             sizes |= {"on": "edges", "f_edge": f_edge}
-        if isinstance(config, OnConfig) and config.on == "links":
+        if isinstance(config, OnConfig) and on == "links":
             n_relations = 1 if graph is None or graph.links is None else graph.links.n_relations
             width = f_in if config.model == "lightgcn" else config.hidden  # the one that has no weights
             sizes |= {"on": "links", "n_classes": width, "relations": n_relations}

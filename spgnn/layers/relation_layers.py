@@ -161,7 +161,8 @@ class HGT(BuiltIn):
 def _by_relation(W: torch.Tensor, M_RKDD: torch.Tensor) -> torch.Tensor:
     """Return W_r M_r, head by head, of W (R, F, D K) or (R, D K)."""
     R, K, D = M_RKDD.shape[:3]
-    return torch.einsum("rfdk,rkde->rfek", W.view(R, -1, D, K), M_RKDD).reshape(W.shape)
+    F_in = W.shape[1] if W.ndim == 3 else 1
+    return torch.einsum("rfdk,rkde->rfek", W.reshape(R, F_in, D, K), M_RKDD).reshape(W.shape)
 
 
 def heads_of(f_out: int, heads: int) -> int:

@@ -45,8 +45,8 @@ def test_an_option_that_is_missing_in_a_stored_model_has_its_default(plain):
 def test_an_option_of_another_family_is_refused(plain):
     operator_of(TrainConfig(model="plain", hidden=5))
     operator_of(TrainConfig(dropout=0.5))
-    with pytest.raises(UsageError, match="heads is an option of model gat and transformer; omit it with model plain"):
-        operator_of(TrainConfig(model="plain", heads=4))
+    with pytest.raises(UsageError, match="teleport is an option of model appnp and gcnii; omit it with model plain"):
+        operator_of(TrainConfig(model="plain", teleport=0.3))
 
 
 @pytest.mark.parametrize("options, message", [

@@ -18,7 +18,7 @@ def to_pyg(graph: Graph) -> Any:
 
     Raises: UsageError for a graph without types of nodes and relations.
     """
-    from torch_geometric.data import HeteroData
+    from torch_geometric.data import HeteroData  # pyrefly: ignore[missing-import]
 
     (nodes, edges), data = pieces_of(graph), HeteroData()
     for name, of in nodes.items():

@@ -1,7 +1,7 @@
 """Layers that read the relations of edges: RGCN, RGAT, HGT.
 
-Shapes: n own rows, F in, C out, R relations, T types of nodes, K heads of width D, heads innermost. No self-loops are added. In the examples edges have 4 relations, and H 60
-rows and 16 columns.
+Shapes: n own rows, F in, C out, R relations, T types of nodes, K heads of width D, heads innermost. No self-loops are
+added. In the examples edges have 4 relations, and H 60 rows and 16 columns.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class HGT(BuiltIn):
     """Z_i = act(s_t gelu(sum over r, j of alpha_rij H_j V_s M_r) O_t + (1 - s_t) H_i + b), t and s the types of i and j.
 
     alpha is the softmax over all edges of row i, of every relation, of mu_r <H_i Q_t, H_j K_s A_r> / sqrt(D), for each
-    head. Q, K, V, O have a bias for each type, A_r and M_r are (D, D) for each head; s_t in (0, 1) where F = C, else 1.
+    head. Q, K, V, O have a bias for each type, A_r and M_r are (D, D) for each head; s_t is learned where F = C, else 1.
     Args:   f_in, f_out  widths F and C = K D; relations: R; types: T; heads: K, of which C is a multiple.
             act, bias (False), norm, residual  see Layer.end_with.
     F columns are exchanged each way, once for all relations.

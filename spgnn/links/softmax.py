@@ -1,6 +1,7 @@
 """softmax_loss: the cross-entropy of a target among all candidates, in blocks of queries and candidates.
 
-Shapes: t own links, b queries of this rank in a round, q of all ranks, n own rows, c of them that are candidates, F columns.
+Shapes: t own links, b queries of this rank in a round, q of all ranks, n own rows, c of them that are candidates, F
+columns.
 """
 
 from __future__ import annotations
@@ -74,7 +75,10 @@ def softmax_loss(
 
 
 def _over_candidates(comm, x_qF: torch.Tensor, C_cF: torch.Tensor, G_cF: torch.Tensor, scale_q: torch.Tensor):
-    """Return log sum_j exp <x, C_j> over all ranks (q,), and its gradient (q, F) times scale; add the gradient of C to G. Collective."""
+    """Return log sum_j exp <x, C_j> over all ranks (q,), and scale_q times its gradient (q, F). Collective.
+
+    scale_q times the gradient of C is added to G.
+    """
     step = max(1, NUMBERS // max(1, len(x_qF)))
     blocks = [slice(start, start + step) for start in range(0, len(C_cF), step)]
     made = [x_qF @ C_cF[of].T for of in blocks] if len(blocks) == 1 else []  # of one block scores are made once

@@ -57,9 +57,9 @@ def train(graph: str, config: TrainConfig, seeds: int, as_json: bool) -> int:
       spgnn train shop --task links --model lightgcn --features embedding
       spgnn train --resume runs/out/demo --epochs 100
 
-    GRAPH may also be a partition folder of `spgnn partition --out`, of which a rank reads its own part. The result
-    does not depend on the number of ranks. With --mode average each rank trains its parts one after the other, in the
-    memory of one, and the weights become their mean: the result depends on the parts.
+    GRAPH may also be a partition folder of `spgnn partition --out`. The result does not depend on the number of ranks.
+    What does not fit --memory trains out of core, with the same result. With --mode average parts train alone, and
+    the weights become their mean.
 
     --out, by default a new folder runs/GRAPH-NUMBER, receives options, metrics, checkpoints and predictions; with
     --seeds in OUT/seed-0 ... SIGTERM, SIGUSR1 and Ctrl-C write a checkpoint after the epoch and stop.

@@ -42,6 +42,7 @@ class Training(
     groups.SplitConfig,
     groups.OnConfig,
     groups.PruneConfig,
+    groups.ModeConfig,
     groups.SamplerConfig,
     groups.AverageConfig,
 ):

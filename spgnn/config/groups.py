@@ -151,7 +151,7 @@ class ModeConfig:
     """What a training step is."""
 
     heading = "Training"
-    mode: names.Mode = option("full", "average: of models of parts")
+    mode: names.Mode = option("full", "layers on disk, or average of parts")
 
 
 @dataclass(frozen=True, kw_only=True)

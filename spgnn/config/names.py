@@ -37,7 +37,7 @@ Wire = Literal["float32", "bfloat16", "float16"]
 Device = Literal["cpu", "cuda"]
 Evaluation = Literal["auto", "together", "layerwise"]  # of parts
 Normalise = Literal["auto", "both", "loss", "aggregator", "none"]  # of subgraphs
-Mode = Literal["full", "average"]
+Mode = Literal["full", "out-of-core", "average"]
 Sync = Literal["weights", "gradients"]
 Correction = Literal["none", "drift"]
 

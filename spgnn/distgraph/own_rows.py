@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 
 from ..config.names import Norm
@@ -23,7 +22,7 @@ from ..spmm.operator.features import SparseRows
 from ..spmm.operator.subgraph import Block, SubgraphSpMM
 from .assemble import assembled, features
 from .distribute import layout_of
-from .part_rows import own_part_rows
+from .part_rows import joined, own_part_rows
 from .parts import Parts
 
 
@@ -101,19 +100,25 @@ class OwnRowsReader:
         give_back_memory()
         return OwnRows(p, dgraph.node_n, SubgraphSpMM(wide), SubgraphSpMM(local), dgraph.y_n, dgraph.split_n), dgraph.X
 
-    def one_node(self) -> tuple[SubgraphSpMM, torch.Tensor | SparseRows | None]:
-        """Return the operator of a graph of one node with a self-loop, in every normalisation, and zero features, (1, F)."""
-        X, eye = np.zeros((1, self.n_features), np.float32), sp.eye_array(1, format="csr")
-        is_sparse = self.parts.source.facts.is_sparse
-        X = features(sp.csr_array(X) if is_sparse else X, "none", self.layout.pool, self.layout.dtype, 1)
-        made = {how: LocalCSR(eye, self.layout.dtype, 1) for how in self.norms}
-        return SubgraphSpMM(self._block((1, 1), np.zeros(1, np.int64), made=made, label="one node")), X
+    def input(self, p: int, input_hops: int) -> torch.Tensor | SparseRows | None:
+        """Return X of a part that was opened before, as `open` does."""
+        block, _, halo = self.parts.source.part(p)
+        assert halo is not None
+        near_g = np.flatnonzero(halo.hop_g == 1) if input_hops else np.empty(0, np.int64)
+        X = joined(block.X_nF, halo, near_g)
+        return features(X, self.how.feature_norm, self.layout.pool, self.layout.dtype, self.how.threads)
 
     def halo_nodes(self, p: int) -> int:
         """Return the nodes of other parts that the own rows of part p read."""
         source = self.parts.source
         halo = None if source.facts.hops == 1 else source.part(p)[2]
         return self.parts.sizes(p)["g"] if halo is None else int(np.count_nonzero(halo.hop_g == 1))
+
+    def halo_counts(self, p: int) -> np.ndarray:
+        """Return how many of these nodes each part owns, (k,) int64."""
+        halo = self.parts.source.part(p)[2]
+        assert halo is not None
+        return np.bincount(self.owner_N[halo.node_g[halo.hop_g == 1]], minlength=self.parts.k)
 
     def owners(self, node_g: np.ndarray) -> list[tuple[int, np.ndarray, np.ndarray]]:
         """Return (part, which of the nodes it owns, their places among its own nodes) for each part that owns some."""
@@ -130,4 +135,6 @@ def _first_rows(A: LocalCSR, n: int) -> LocalCSR:
     weights = A.weights
     assert weights is None or isinstance(weights, np.ndarray)  # on the CPU
     weights = None if weights is None else weights[:end]
-    return LocalCSR.trusted((n, A.shape[1]), A.indptr[: n + 1], A.indices[:end], weights, A.dtype, A.threads)
+    return LocalCSR.trusted(
+        (n, A.shape[1]), A.indptr[: n + 1], A.indices[:end], weights, A.dtype, A.threads, is_fixed=False
+    )

@@ -294,9 +294,9 @@ def _compute_parts(
     is_compared = parts.n_classes > 0 and (columns is None or parts.source.facts.has_split)
     columns = columns or ColumnMap()
     fits = scorer.n_counted > 0 and (run.task == "classes" or parts.n_classes == scorer.n_counted)
-    is_counted = is_compared and fits and scorer.layerwise.reader.task == run.task
+    is_counted = is_compared and fits and scorer.passes.reader.task == run.task
     counts, predictions_N = scorer.evaluate(is_counted, is_predicted=True)
-    read = sum_ranks(scorer.layerwise.bytes_read, parts.comm)
+    read = sum_ranks(scorer.passes.bytes_read, parts.comm)
     found = {"n": parts.n_nodes, "evaluation": "layerwise", "parts": parts.k, "bytes_read": read}
     notes = list(columns.label_notes) if is_compared else []
     if counts is not None:

@@ -27,6 +27,7 @@ from ..samplers import check_options
 from ..training.parts.average import AverageStep, memory_of_rank
 from ..training.parts.average_options import check_average
 from ..training.parts.evaluation import evaluated
+from ..training.parts.out_of_core_step import OutOfCoreStep
 from ..training.parts.personal import personalise
 from ..training.steps import Step
 from ..training.steps.captured import check_ranks
@@ -121,6 +122,20 @@ class AverageWay(FullWay):
         return result.predictions_N
 
 
+class OutOfCoreWay(FullWay):
+    """All nodes at once, one layer and one part after the other, with the rows of hidden layers on disk."""
+
+    def open(self, source: Source, folder: RunFolder | None, stack: ExitStack) -> DistGraph:
+        parts, self.workload = open_parts(source, self.how, folder, stack)
+        self.step = partial(OutOfCoreStep, parts=parts, scratch=self.config.out)
+        return merge_parts(parts, has_rows=False)
+
+    def finish(self, spec: ModelSpec, trainer: Trainer, summary: dict[str, Any]) -> np.ndarray | None:
+        """Add the workload. Collective."""
+        summary["workload"] = self.workload
+        return super().finish(spec, trainer, summary)
+
+
 def _check_whole(source: Source, config: TrainConfig) -> None:
     """Raise UsageError for parts, which hold no whole graph, and for options that subgraphs do not have."""
     if source.folder is not None:
@@ -133,7 +148,7 @@ def _check_whole(source: Source, config: TrainConfig) -> None:
         raise UsageError("--cuda-graph replays steps of one shape; subgraphs differ: omit --sampler or --cuda-graph")
 
 
-WAYS = {"full": FullWay, "sampled": SampledWay, "average": AverageWay}
+WAYS = {"full": FullWay, "sampled": SampledWay, "average": AverageWay, "out-of-core": OutOfCoreWay}
 
 
 def prepare(source: str, config: TrainConfig, comm: Communicator) -> FullWay:

@@ -54,11 +54,15 @@ class Custom:
         is_default = lambda value, default: value is default or isinstance(value, str) and value == default
         return [field.name for field in fields(self) if not is_default(getattr(self, field.name), field.default)]
 
-    def check_parts(self) -> None:
-        """Raise UsageError where something is given that a training on Parts does not have: all but a function as monitor."""
+    def check_parts(self, mode: str) -> None:
+        """Raise UsageError where something is given that a training on Parts does not have, in a mode.
+
+        Of averages all but a function as monitor; out of core the validation loss.
+        """
         for name in self.given():
-            if name != "monitor" or not callable(self.monitor):
-                raise UsageError(f"{name} is not used with Parts; omit it, or train on all nodes at once")
+            if name == "monitor" and callable(self.monitor) or name != "monitor" and mode == "out-of-core":
+                continue
+            raise UsageError(f"{name} is not used with Parts; omit it, or train on all nodes at once")
 
     def check_links(self) -> None:
         """Raise UsageError where something is given that a training on links does not have."""

@@ -19,7 +19,7 @@ import torch
 from ..config import TrainConfig, Training, build
 from ..config.names import LinkLoss
 from ..dist import Communicator
-from ..distgraph import DistGraph, Fields, Parts
+from ..distgraph import DistGraph, Fields, Parts, merge_parts
 from ..errors import CheckpointError, NumericalError, UsageError, is_number
 from ..graph import Graph
 from ..layers import Stack
@@ -35,6 +35,7 @@ from .optimizer import make_torch_optimizer
 from .parts.average import AverageStep
 from .parts.average_options import check_average
 from .parts.evaluation import evaluated
+from .parts.out_of_core_step import OutOfCoreStep
 from .scorer import FullScorer
 from .steps import Step
 from .steps.fields_step import FieldsStep
@@ -209,11 +210,7 @@ class Trainer:
         return self.steps.scorer.logits()
 
     def release_input(self) -> bool:
-        """Free X where training and evaluation read the cached A X alone, and return whether.
-
-        dgraph.X is unusable afterwards; call this only when nothing else needs it. A Graph that shares X's memory
-        keeps it. Not where X is sparse, dropout acts on it, or the first layer adds it to its output.
-        """
+        """Free X where training and evaluation read the cached A X alone, and return whether; see FullStep."""
         return self.steps.release_input()
 
     def state_dict(self) -> dict[str, Any]:
@@ -397,7 +394,7 @@ def make_trainer(
     if isinstance(dgraph, Parts):
         if sampler is not name:
             raise UsageError("sampler of Parts is a name, such as 'neighbour': each part has a sampler of its own")
-        custom.check_parts()
+        custom.check_parts(config.mode)
         return parts_trainer(model, dgraph, config, custom)
     make_step = step_maker(config, graph, None if isinstance(sampler, str) else sampler, custom)
     return Trainer(model, dgraph, config, make_step, custom)
@@ -439,11 +436,14 @@ def step_maker(
 
 def parts_trainer(model: torch.nn.Module, parts: Parts, config: TrainConfig, custom: Custom = COMMAND_LINE) -> Trainer:
     """Return the Trainer of a model on parts. Raises: UsageError for options that do not fit. Collective."""
-    config = replace(config, mode="average")
+    config = config if config.mode == "out-of-core" else replace(config, mode="average")
     check_average(config)
     check_options(config)
     if config.split not in ("auto", parts.split):
         raise UsageError(f"split = {config.split!r}, but Parts chose {parts.split!r}; give split to Parts alone")
+    if config.mode == "out-of-core":
+        make_step = partial(OutOfCoreStep, parts=parts, scratch=config.out, custom=custom)
+        return Trainer(model, merge_parts(parts, has_rows=False), config, make_step, custom)
     chosen, dgraph = evaluated(model, parts, config.evaluation, config.memory, config.correct != "none")
     make_step = partial(AverageStep, parts=parts)
     return Trainer(model, dgraph, replace(config, evaluation=chosen), make_step, custom)

@@ -107,7 +107,11 @@ class SubgraphSpMM(Operator):
 
     def with_norm(self, how: Norm | None) -> SubgraphSpMM:
         """Return the operator of another normalisation of the same block. Raises: UsageError where there is none."""
-        return self if how is None or how == self.name else SubgraphSpMM(self.block, how)
+        if how is None or how == self.name:
+            return self
+        other = SubgraphSpMM(self.block, how)
+        other.fixed_input = self.fixed_input
+        return other
 
     def prepare_adjoint(self) -> None:
         """Copy all to the device, before buffers fill the memory."""

@@ -15,12 +15,13 @@ def check_average(config: TrainConfig, takes_memory: bool = False) -> None:
     Args: takes_memory  --memory bounds a training on all nodes too.
     """
     if config.mode != "average":
-        takes_memory = takes_memory and config.sampler == "none"
+        taken = {"memory"} if takes_memory and config.sampler == "none" else set()
+        taken |= {"memory", "parts", "hops"} if config.mode == "out-of-core" else set()
         for field in (*fields(AverageConfig), *fields(AveragePartsConfig), *fields(PersonalConfig)):
-            if field.name == "memory" and takes_memory:
-                continue
-            if getattr(config, field.name) != field.default:
+            if field.name not in taken and getattr(config, field.name) != field.default:
                 raise UsageError(f"{_flag(field.name)} requires --mode average; omit it to train on the whole graph")
+        if config.mode == "out-of-core":
+            _check_out_of_core(config)
         return
     if config.replication != 1:
         raise UsageError(
@@ -41,6 +42,23 @@ def check_average(config: TrainConfig, takes_memory: bool = False) -> None:
             f"--correct {config.correct} passes over the whole graph, which --evaluation layerwise does not hold; "
             "omit one of them"
         )
+
+
+def _check_out_of_core(config: TrainConfig) -> None:
+    """Raise UsageError for options that a training layer by layer from disk does not have."""
+    for name, only in (
+        ("sampler", "none"),
+        ("replication", 1),
+        ("device", "cpu"),
+        ("cuda_graph", False),
+        ("jump", "none"),
+    ):
+        if (value := getattr(config, name)) != only:
+            raise UsageError(f"--mode out-of-core trains layer by layer, part by part; omit {_flag(name)} {value}")
+    if not config.hops:
+        raise UsageError("--mode out-of-core reads the halos of parts; omit --hops 0")
+    if config.loss != "auto":
+        raise UsageError(f"--loss {config.loss} is for numbers, which --mode out-of-core does not train on; omit one")
 
 
 def _flag(name: str) -> str:

@@ -19,7 +19,7 @@ from ...layers import Stack
 from ...layers.layer import width_of
 from ...machine import rss_bytes
 from .average import memory_of_rank
-from .inference import passes_of
+from .passes import passes_of
 
 Say = Callable[[str], Any] | None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -40,6 +41,9 @@ class Scratch:
         self.folder = Path()
         self._temporary: TemporaryFolder | None = None  # of rank 0
         self._made: list[Path] = []  # of rank 0: the folder, and those above it that were not there
+        self._saved: dict[
+            tuple[str, int], np.ndarray
+        ] = {}  # (name, part) -> an array of that shape and type, without memory
 
     def __enter__(self) -> Scratch:
         try:
@@ -75,12 +79,13 @@ class Scratch:
             raise self._refused(error) from error
         self.written_bytes += array.nbytes
 
-    def read(self, name: str, p: int, out_nF: np.ndarray) -> None:
-        """Read the rows of all own nodes of a part into an array of its shape and type."""
+    def read(self, name: str, p: int, out_nF: np.ndarray, first: int = 0) -> None:
+        """Read rows of a part, from row `first` on, into an array of their shape and type."""
         path = self.path(name, p)
         left = out_nF.data.cast("B") if out_nF.size else memoryview(b"")
         try:
             with open(path, "rb", buffering=0) as file:
+                file.seek(first * out_nF.strides[0])
                 while left:
                     count = file.readinto(left)
                     if not count:
@@ -89,6 +94,19 @@ class Scratch:
         except OSError as error:
             raise self._unread(path, error) from error
         self.read_bytes += out_nF.nbytes
+
+    def save(self, name: str, p: int, array: np.ndarray) -> None:
+        """Write an array, which `load` returns on this rank."""
+        self.write(name, p, array)
+        self._saved[name, p] = np.broadcast_to(np.empty((), array.dtype), array.shape)
+
+    def load(self, name: str, p: int) -> np.ndarray | None:
+        """Return a copy of an array that was saved on this rank; None where none was."""
+        saved = self._saved.get((name, p))
+        if saved is None:
+            return None
+        self.read(name, p, out := np.empty(saved.shape, saved.dtype))
+        return out
 
     def rows(self, name: str, p: int, n: int, places_r: np.ndarray, width: int, dtype) -> np.ndarray:
         """Return some rows of the n own nodes of a part, (r, width), through a map of its file."""
@@ -100,12 +118,12 @@ class Scratch:
         self.read_bytes += rows_rF.nbytes
         return np.asarray(rows_rF)
 
-    def remove(self, name: str, p: int) -> None:
-        """Remove the file of a part, and the folder with the last one."""
-        path = self.path(name, p)
-        with suppress(OSError):
-            path.unlink()
-            path.parent.rmdir()
+    def clear(self, name: str, parts: Iterable[int]) -> None:
+        """Remove the files of parts, and the folder with the last one."""
+        for path in (self.path(name, p) for p in parts):
+            with suppress(OSError):
+                path.unlink()
+                path.parent.rmdir()
 
     def _make(self) -> None:
         try:

@@ -6,6 +6,7 @@ Shapes: n rows with logits, t rows that count, C classes or columns of numbers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from copy import copy
 from typing import Literal
 
 import numpy as np
@@ -113,6 +114,13 @@ class RowLoss:
         self.weight_C = None if custom.class_weights is None else self._weights(custom)
         if self.function is not None:
             together(dgraph.comm, self._check_sum, self.function)
+
+    def of_part(self, y_n: torch.Tensor, is_target_n: torch.Tensor) -> RowLoss:
+        """Return what the rows of a part add to this loss, which counts those of all; y: classes or labels."""
+        other = copy(self)
+        other.y_n = torch.where(is_target_n, y_n, -1) if y_n.ndim == 1 else y_n
+        other.rows_t = (other.y_n >= 0 if y_n.ndim == 1 else is_target_n).nonzero().squeeze(1)
+        return other
 
     def loss(self, Z_nC: torch.Tensor, overwrite: bool = False) -> torch.Tensor:
         """Return this rank's part of the loss; with overwrite its gradient may take the memory of Z."""

@@ -1,0 +1,153 @@
+"""PassFiles: rows that passes have written, part by part, and gradients of them, with what other parts read of them.
+
+Shapes: n own nodes of a part, g nodes of its halo, m = n + g, F columns, k parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from ...distgraph import Parts
+from ...distgraph.own_rows import OwnRows, OwnRowsReader
+from ...layers import Stack
+from ...spmm.chains.dropout import drop_rows, is_nothing
+from ...spmm.kernels.buffers import array_of, sum_dtype
+from .column_moments import ColumnMoments
+from .passes import Pass
+from .scratch import Scratch
+
+PLACES = "places"  # of the rows of a halo among the own rows of their parts
+Halo = Sequence[tuple[int, np.ndarray, np.ndarray]]  # part, which rows of the halo it owns, their places among its own
+
+
+class PassFiles:
+    """The files of rows of nodes between two passes.
+
+    Args: written    width and type of what each pass writes.
+          counts_kk  [q, p]: rows of the halo of part q that part p owns, of a training; None: there are no gradients.
+    Passes have numbers from 1; what pass number l writes, pass l + 1 reads.
+    """
+
+    def __init__(
+        self, reader: OwnRowsReader, passes: tuple[Pass, ...], written: Sequence[tuple[int, torch.dtype]],
+        scratch: Scratch, counts_kk: np.ndarray | None = None,
+    ):  # fmt: skip
+        self.reader, self.passes, self.written = reader, passes, written
+        self.scratch, self.counts_kk = scratch, counts_kk
+        self.moments: dict[int, ColumnMoments] = {}  # of this epoch, by the pass that reads the rows
+
+    @property
+    def parts(self) -> Parts:
+        """The parts of the reader."""
+        return self.reader.parts
+
+    @property
+    def model(self) -> Stack:
+        """The model of the passes."""
+        return self.passes[0].model
+
+    def write(self, number: int, p: int, H_nF: torch.Tensor) -> None:
+        """Write what pass `number` has made of a part."""
+        self.scratch.write(_rows(number), p, H_nF)
+
+    def clear(self, number: int) -> None:
+        """Remove the rows and gradients of what pass `number` wrote, of own parts."""
+        for name in (_rows(number), _gradients(number), _halos(number)):
+            self.scratch.clear(name, self.parts.own)
+
+    def inputs(self, number: int, rows: OwnRows) -> torch.Tensor:
+        """Return the rows that a pass reads of a part: of own nodes, then of the halo, gathered from their owners."""
+        p, (width, dtype) = rows.p, self.written[number - 2]
+        reads_halo = self.passes[number - 1].hops
+        H = self.reader.layout.pool.empty(len(rows.node_m) if reads_halo else rows.n, width, dtype=dtype)
+        bits, n = array_of(H), rows.n
+        self.scratch.read(_rows(number - 1), p, bits[:n])
+        for q, which, places in self._halo(rows) if reads_halo else ():
+            n_q = self.parts.sizes(q)["n"]
+            bits[n + which] = self.scratch.rows(_rows(number - 1), q, n_q, places, width, bits.dtype)
+        return H
+
+    def moments_of(self, number: int) -> ColumnMoments | None:
+        """Return the moments of what a pass reads, where its BatchNorm needs them, made once in an epoch. Collective."""
+        if (norm := self.passes[number - 1].norm) is not None and number not in self.moments:
+            rows = lambda: (self.own(number, p) for p in self.parts.own)
+            self.moments[number] = ColumnMoments(norm, rows, self.parts.n_nodes, self.parts.comm)
+        return self.moments.get(number)
+
+    def own(self, number: int, p: int) -> torch.Tensor:
+        """Return the rows of own nodes that a pass reads, under its dropout."""
+        if number > 1:
+            H = self._file_rows(_rows(number - 1), p, self.parts.sizes(p)["n"], number - 1)
+        else:
+            X = self.reader.input(p, 0)
+            assert X is not None
+            H = X if torch.is_tensor(X) else X.dense()
+        return self._dropped(number, p, H)
+
+    def _dropped(self, number: int, p: int, H_nF: torch.Tensor) -> torch.Tensor:
+        """Return rows of own nodes under the dropout of the Stack on what a pass reads."""
+        rate, key = self.model.dropout_of(self.passes[number - 1].layers[0].number)
+        if rate == 0 or is_nothing(key):
+            return H_nF
+        own_n = np.flatnonzero(self.reader.owner_N == p)
+        return drop_rows(self.reader.layout, H_nF, own_n, rate, key)  # pyrefly: ignore[bad-argument-type]  # pool, ops, threads
+
+    def _file_rows(self, name: str, p: int, count: int, number: int, first: int = 0) -> torch.Tensor:
+        """Return rows of a file of the width and type that pass `number` writes."""
+        width, dtype = self.written[number - 1]
+        H = self.reader.layout.pool.empty(count, width, dtype=dtype)
+        self.scratch.read(name, p, array_of(H), first)
+        return H
+
+    def _halo(self, rows: OwnRows) -> Halo:
+        """Return who owns the halo, see OwnRowsReader.owners."""
+        return self.reader.owners(rows.node_m[rows.n :])
+
+    def send(self, number: int, rows: OwnRows, G_mF: torch.Tensor) -> None:
+        """Write the gradient of what pass `number` wrote: of own rows, and of the halo's by owner."""
+        n, scratch = rows.n, self.scratch
+        scratch.write(_gradients(number), rows.p, G_mF[:n])
+        if not self.passes[number].hops:
+            return
+        halo = self._halo(rows)
+        order_g = np.concatenate([np.empty(0, np.int64), *(which for _, which, _ in halo)])
+        scratch.write(_halos(number), rows.p, G_mF[n:][torch.from_numpy(order_g)])
+        if not scratch.path(PLACES, rows.p).exists():
+            scratch.write(PLACES, rows.p, np.concatenate([np.empty(0, np.int64), *(places for _, _, places in halo)]))
+
+    def arrived(self, number: int, rows: OwnRows) -> torch.Tensor:
+        """Return the gradient of what pass `number` wrote, (n, F): the part's own, then the other parts' in their order."""
+        p, n, counts_kk = rows.p, rows.n, self.counts_kk
+        assert counts_kk is not None  # of a training
+        G_nF = self._file_rows(_gradients(number), p, n, number)
+        total_nF = G_nF.to(sum_dtype(G_nF.dtype))
+        for q in range(self.parts.k) if self.passes[number].hops else ():
+            count, first = int(counts_kk[q, p]), int(counts_kk[q, :p].sum())
+            if count:
+                self.scratch.read(PLACES, q, places := np.empty(count, np.int64), first)
+                total_nF.index_add_(
+                    0,
+                    torch.from_numpy(places),
+                    self._file_rows(_halos(number), q, count, number, first).to(total_nF.dtype),
+                )
+        if (after := self.moments.get(number + 1)) is not None:
+            total_nF += self._dropped(number + 1, p, after.gradient(self.own(number + 1, p)))
+        return total_nF.to(G_nF.dtype)
+
+
+def _rows(number: int) -> str:
+    """Return the folder of what a pass writes."""
+    return f"pass-{number}"
+
+
+def _gradients(number: int) -> str:
+    """Return the folder of the gradients of the own rows of what a pass wrote."""
+    return f"gradient-{number}"
+
+
+def _halos(number: int) -> str:
+    """Return the folder of the gradients of the halos' rows of what a pass wrote."""
+    return f"halo-{number}"

@@ -1,0 +1,78 @@
+"""Needs: the memory, disk and reads of a training out of core, predicted from sizes alone.
+
+Shapes: N nodes of the graph; n own nodes of a part, g of its halo, m = n + g; F columns that a pass reads, C that it writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ...cost.memory import OWNER_BYTES, SETUP_BYTES, csr_bytes
+from ...distgraph import Parts
+from .passes import Pass
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Bytes of a training out of core, of any part.
+
+    Args: written  by each pass, width and type; n_features: of X, in a type.
+    """
+
+    passes: tuple[Pass, ...]
+    written: Sequence[tuple[int, torch.dtype]]
+    n_features: int
+    dtype: torch.dtype
+
+    @property
+    def rows(self) -> list[tuple[int, int]]:
+        """The bytes of a row that each pass reads, and of one that it writes."""
+        widths = [self.n_features * self.dtype.itemsize, *(width * dtype.itemsize for width, dtype in self.written)]
+        return list(zip(widths, widths[1:]))
+
+    @property
+    def norms(self) -> int:
+        """Operators of the layers."""
+        return max(len({layer.operator for one in self.passes for layer in one.layers if layer.hops}), 1)
+
+    def operators(self, n: int, g: int, nnz: int) -> int:
+        """Return the bytes of A and A' of a part, in all normalisations."""
+        itemsize = self.dtype.itemsize
+        return self.norms * (csr_bytes(nnz + n, n, itemsize) + csr_bytes(nnz + n, n + g, itemsize))
+
+    def memory(self, n: int, g: int, nnz: int, n_nodes: int) -> int:
+        """Return the bytes that a part takes beside the process: rows of two layers and their gradients, A and A'.
+
+        The largest of its passes backward, in which A H or H W is kept, or of making A.
+        """
+        most = max(
+            2 * (n + g if one.hops else n) * read * (number > 0)
+            + n * read * (number == 0)
+            + max(n * read, (n + g) * write)
+            + 3 * n * write
+            for number, (one, (read, write)) in enumerate(zip(self.passes, self.rows))
+        )
+        made = SETUP_BYTES * nnz + (n + g) * self.rows[0][0]
+        return OWNER_BYTES * n_nodes + self.operators(n, g, nnz) + max(most, made)
+
+    def disk(self, n: int, g: int, nnz: int) -> int:
+        """Return the bytes of files of parts: the rows of hidden layers, two gradients of the widest, A and A', A X."""
+        hidden = [write for _, write in self.rows[:-1]]
+        return n * sum(hidden) + 2 * (n + g) * max(hidden, default=0) + self.operators(n, g, nnz) + n * self.rows[0][0]
+
+    def reads(self, n: int, g: int, nnz: int) -> int:
+        """Return the bytes that an epoch reads from files: each hidden layer twice, its gradient once, A three times."""
+        read = [(n + g if one.hops else n) * width for one, (width, _) in zip(self.passes, self.rows)]
+        hops = sum(one.hops for one in self.passes)
+        operators = (3 * hops - 1) * self.operators(n, g, nnz) // 2 if hops else 0
+        return 3 * sum(read[1:]) + 2 * n * self.rows[0][0] + operators
+
+
+def sizes_of(parts: Parts, own: Iterable[int]) -> tuple[int, int, int]:
+    """Return own nodes, nodes of halos and nonzeros of some parts."""
+    sizes = [parts.sizes(p) for p in own]
+    n, g, nnz = (sum(of_part[name] for of_part in sizes) for name in ("n", "g", "nnz"))
+    return n, g, nnz

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from ..atomic import TemporaryFolder
@@ -16,8 +17,9 @@ from ..graph import Graph
 from ..machine import give_back_memory
 from ..partition import PartitionFolder, part_graph, save_partition
 from ..training.parts.average import memory_of_rank
+from .beyond_memory import PartNeeds
 from .folder import RunFolder
-from .memory_check import memory_of_parts
+from .memory_check import GraphSizes, memory_of_parts
 from .opening import Show, Source
 
 CUTS = 4  # of a graph at most, until the largest part with its halo fits
@@ -25,7 +27,11 @@ PARTS = "parts"  # folder in the one for temporary files
 
 
 def open_parts(
-    source: Source, how: Distribution, folder: RunFolder | None, stack: ExitStack
+    source: Source,
+    how: Distribution,
+    folder: RunFolder | None,
+    stack: ExitStack,
+    read: Callable[[], Graph] | None = None,
 ) -> tuple[Parts, dict | None]:
     """Return the parts of a training and the JSON object `workload`, None where a folder of parts was given.
 
@@ -33,6 +39,7 @@ def open_parts(
     OUT/parts-2 ... where that exists, or from a folder for temporary files (TMPDIR). A run that is continued has its own
     parts, and the workload that they followed from. The numbers that k follows from are shown before and after the cut.
     Args:   folder  of the results, on rank 0; stack: removes parts that no run folder has when the training ends.
+            read    returns the graph, on rank 0; None: the source's.
     Raises: ResourceError where parts do not fit, or a rank does not see them. Collective.
     """
     config, comm = source.config, source.comm
@@ -42,7 +49,7 @@ def open_parts(
         together(comm, _check_count, source.folder, config)
     else:
         M = memory_of_rank(comm, config.memory)
-        path, workload = from_root(comm, _made_or_kept, source, folder, M, stack)
+        path, workload = from_root(comm, _made_or_kept, source, folder, M, stack, read or source.read)
 
     def seen() -> PartitionFolder:
         if not Path(path).is_dir():
@@ -59,7 +66,9 @@ def _check_count(folder: PartitionFolder, config: TrainConfig) -> None:
         raise UsageError(f"--parts {config.parts}: {folder.path} has {k} parts; omit --parts, or partition again")
 
 
-def _made_or_kept(source: Source, folder: RunFolder | None, M: int, stack: ExitStack) -> tuple[str, dict | None]:
+def _made_or_kept(
+    source: Source, folder: RunFolder | None, M: int, stack: ExitStack, read: Callable[[], Graph]
+) -> tuple[str, dict | None]:
     """Return path and workload of parts that were made, or of a run that is continued."""
     if folder is None:
         temporary = TemporaryFolder("spgnn-parts-")
@@ -70,7 +79,7 @@ def _made_or_kept(source: Source, folder: RunFolder | None, M: int, stack: ExitS
         if is_there:
             return str(path), folder.workload
         stack.callback(folder.discard_parts)
-    workload = make_parts(source.read(), path, source.config, source.comm.size, M, source.show).to_dict()
+    workload = make_parts(read(), path, source.config, source.comm.size, M, source.show).to_dict()
     if folder is not None:
         folder.workload = workload
     give_back_memory()
@@ -85,18 +94,26 @@ def make_parts(graph: Graph, path: Path, config: TrainConfig, q: int, M: int, sa
     Raises: ResourceError, with the arithmetic, if it still does not fit.
     """
     say = say or (lambda line: None)
-    S, halo = graph_bytes(graph), HALO if config.hops else 1.0
-    predicted = memory_of_parts(graph, config, halo)
-    if config.parts:
-        workload = Workload(S, q, M, int(predicted(config.parts).peak), config.parts, halo)
+    S, halo, needs = graph_bytes(graph), HALO if config.hops else 1.0, None
+    if config.mode == "out-of-core":
+        needs = PartNeeds(GraphSizes.of_graph(graph), config)
+        training_bytes = lambda k: needs.fixed + needs.of_share(k, halo)
     else:
-        workload = predicted_workload(S, q, M, lambda k: predicted(k).peak, halo)
+        predicted = memory_of_parts(graph, config, halo)
+        training_bytes = lambda k: predicted(k).peak
+    if config.parts:
+        workload = Workload(S, q, M, int(training_bytes(config.parts)), config.parts, halo)
+    else:
+        workload = predicted_workload(S, q, M, training_bytes, halo)
     say(f"spgnn: {workload}")
     for cuts in range(1, CUTS + 1):
         part = part_graph(graph, workload.k, method=config.method, seed=config.seed)
         save_partition(part, path, graph, hops=config.hops)
         source = FolderSource(PartitionFolder(path), config.hops)
-        workload = workload.cut(max(of_part["nbytes"] for of_part in source.facts.sizes))
+        largest = max(of_part["nbytes"] for of_part in source.facts.sizes)
+        if needs is not None:  # by the halos that there are
+            workload, largest = replace(workload, T=needs.fixed), largest + needs.largest(source.facts.sizes)
+        workload = workload.cut(largest)
         say(f"spgnn: {workload}")
         if config.parts or workload.fits or cuts == CUTS:
             break

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -19,11 +19,13 @@ from ..analysis.plan import PlannedRanks
 from ..analysis.planned import PlannedGraph, PlannedTraining
 from ..analysis.training_memory import RankMemory, gigabytes, part_memory, rank_memory
 from ..config import Distribution, TrainConfig
-from ..config.names import ITEMSIZE, Norm
+from ..config.names import ITEMSIZE, Norm, Task
 from ..cost.machines import load_machine
 from ..errors import ResourceError, SpgnnError
-from ..graph import Graph, count_classes, targets_of
+from ..graph import Graph, count_classes, targets_of, task_of
 from ..layers.registry import ModelSpec
+from ..partition import PartitionFolder
+from ..partition.folder.part_manifest import task_of_parts
 from ..partition.partition import partition_of
 from ..spmm.dry.dry import dry_run
 from ..spmm.dry.dry_operator import Setting
@@ -34,18 +36,61 @@ from ..training.trainer import Trainer
 ROWS, NONZEROS = 16, 16
 
 
+@dataclass(frozen=True, slots=True)
+class GraphSizes:
+    """What predictions of memory read of a graph, or of a folder of its parts.
+
+    task           what labels are; hops: of the halos of the parts.
+    x_nnz          nonzeros of sparse features; None: they are dense. edge_features: of edges; None: they have none.
+    is_symmetric   A is its transpose.
+    """
+
+    n_nodes: int
+    nnz: int
+    n_features: int
+    n_classes: int
+    task: Task
+    x_nnz: int | None = None
+    edge_features: int | None = None
+    is_symmetric: bool = True
+    hops: int = 1
+
+    @classmethod
+    def of_graph(cls, graph: Graph) -> GraphSizes:
+        """Return the sizes of a graph in memory."""
+        x_nnz, f_edge = getattr(graph.X, "nnz", None), None if graph.edge_attr is None else graph.n_edge_features
+        sizes = (graph.n_nodes, graph.nnz, graph.n_features, count_classes(graph.y))
+        return cls(*sizes, task_of(graph.y), x_nnz, f_edge, graph.is_both_ways)
+
+    @classmethod
+    def of_folder(cls, folder: PartitionFolder) -> GraphSizes:
+        """Return the sizes of the graph of a partition folder, without reading its arrays."""
+        about = folder.manifest
+        x_nnz = [files["features_data"]["shape"][0] for files in about["parts"] if "features_data" in files]
+        sizes = (about[name] for name in ("n_nodes", "nnz", "n_features", "n_classes"))
+        return cls(
+            *sizes, task_of_parts(about), sum(x_nnz) if x_nnz else None, None, about.get("edges") == "undirected",
+            about["hops"],
+        )  # fmt: skip
+
+
 def memory_of_parts(graph: Graph, config: TrainConfig, halo: float = 1.0) -> Callable[[int], RankMemory]:
     """Return the function k -> predicted memory of a process that trains a k-th of a graph alone."""
-    x_nnz, model = getattr(graph.X, "nnz", None), _model(graph, config)  # of sparse features
-    is_sparse = x_nnz is not None
+    return memory_of_sizes(GraphSizes.of_graph(graph), _model(graph, config), config, halo)
+
+
+def memory_of_sizes(
+    of: GraphSizes, model: FixedModel, config: TrainConfig, halo: float = 1.0
+) -> Callable[[int], RankMemory]:
+    """Return the function of memory_of_parts, from sizes."""
+    is_sparse = of.x_nnz is not None
     setting = Setting(
-        features=graph.n_features, dtype=getattr(torch, config.dtype), order=config.order, is_sparse=is_sparse,
-        is_cached=config.keep, has_ghosts=is_sparse and config.keep,
-        edge_features=None if graph.edge_attr is None else graph.n_edge_features,
+        features=of.n_features, dtype=getattr(torch, config.dtype), order=config.order, is_sparse=is_sparse,
+        is_cached=config.keep, has_ghosts=is_sparse and config.keep, edge_features=of.edge_features,
     )  # fmt: skip
-    sizes = {"n": graph.n_nodes, "own_nnz": graph.nnz} | ({} if x_nnz is None else {"x_nnz": x_nnz})
-    of = {"process_bytes": load_machine(Distribution.machine).process_bytes, "is_symmetric": graph.is_both_ways}
-    return lambda k: part_memory(model, setting, sizes, k, halo=halo, **of)
+    sizes = {"n": of.n_nodes, "own_nnz": of.nnz} | ({} if of.x_nnz is None else {"x_nnz": of.x_nnz})
+    known = {"process_bytes": load_machine(Distribution.machine).process_bytes, "is_symmetric": of.is_symmetric}
+    return lambda k: part_memory(model, setting, sizes, k, halo=halo, **known)
 
 
 def check_fits(graph: Graph, config: TrainConfig, operator: Norm, parts: int, M: int) -> None:

@@ -19,7 +19,7 @@ from ..cost.grid import ProcessGrid
 from ..dist import Communicator
 from ..distgraph import DistGraph, merge_parts
 from ..distgraph.distribute import make_dgraph
-from ..errors import UsageError, together
+from ..errors import ResourceError, UsageError, from_root, together
 from ..graph import Graph
 from ..layers.registry import ATTRIBUTES, FAMILIES, ModelSpec
 from ..partition import load_partition
@@ -36,8 +36,8 @@ from ..training.steps.link_step import LinkStep
 from ..training.steps.sampled import SampledStep
 from ..training.trainer import Trainer, check_on_edges
 from .averaging import open_parts
+from .beyond_memory import check_memory
 from .folder import RunFolder, check_outputs
-from .memory_check import check_fits
 from .opening import Source, check_run, distribution
 from .results import personal_facts, write_personal
 
@@ -50,6 +50,7 @@ class FullWay:
     """
 
     step: Callable[..., Step] = FullStep
+    instead: OutOfCoreWay | None = None  # where memory is too short
 
     def __init__(self, config: TrainConfig, how: Distribution):
         self.config, self.how = config, how
@@ -63,15 +64,27 @@ class FullWay:
         Collective.
         """
         config, comm, how = self.config, source.comm, self.how
+        M, parts = memory_of_rank(comm, config.memory), comm.size // config.replication
+        held: list[Graph] = []  # on rank 0
+
+        def shortage() -> str:
+            held.extend([source.read()] if source.folder is None else [])
+            return check_memory(held[0] if held else source.folder, config, how.operator, parts, M)
+
+        if short := from_root(comm, shortage):
+            self.instead = OutOfCoreWay(replace(config, mode="out-of-core"), how)
+            source = replace(source, config=self.instead.config)
+            if source.show is not None and comm.rank == 0:
+                source.show(f"spgnn: {short.partition(';')[0]}: it trains out of core, with the same result")
+            try:
+                dgraph = self.instead.open(source, folder, stack, held.pop)
+            except ResourceError as error:
+                raise ResourceError(f"{short}\n  out of core: {error}") from None
+            self.config, self.step = self.instead.config, self.instead.step
+            return dgraph
         if source.folder is not None:
             return make_dgraph(source.folder, comm, None, how)
-        M, parts = memory_of_rank(comm, config.memory), comm.size // config.replication
-
-        def read() -> Graph:
-            graph = source.read()
-            check_fits(graph, config, how.operator, parts, M)
-            return graph
-
+        read = held.pop
         if config.on != "links":
             return make_dgraph(read, comm, None, how)
         part = together(comm, lambda: load_partition(config.partition) if config.partition else None)
@@ -80,6 +93,8 @@ class FullWay:
 
     def finish(self, spec: ModelSpec, trainer: Trainer, summary: dict[str, Any]) -> np.ndarray | None:
         """Add to a summary, and return the predictions in original order, on rank 0 at least. Collective."""
+        if self.instead is not None:
+            return self.instead.finish(spec, trainer, summary)
         return trainer.steps.scorer.predictions()
 
 
@@ -125,8 +140,10 @@ class AverageWay(FullWay):
 class OutOfCoreWay(FullWay):
     """All nodes at once, one layer and one part after the other, with the rows of hidden layers on disk."""
 
-    def open(self, source: Source, folder: RunFolder | None, stack: ExitStack) -> DistGraph:
-        parts, self.workload = open_parts(source, self.how, folder, stack)
+    def open(
+        self, source: Source, folder: RunFolder | None, stack: ExitStack, read: Callable[[], Graph] | None = None
+    ) -> DistGraph:
+        parts, self.workload = open_parts(source, self.how, folder, stack, read)
         self.step = partial(OutOfCoreStep, parts=parts, scratch=self.config.out)
         return merge_parts(parts, has_rows=False)
 

@@ -21,6 +21,7 @@ from ...layers.layer import BuiltIn, width_of
 from ...layers.stack import norms_of, set_epoch
 from ...machine import give_back_memory
 from ...spmm.chains.dropout import is_nothing
+from ...spmm.kernels.buffers import BufferPool
 from ...spmm.operator.facts import FixedInput
 from ...spmm.operator.features import AnyRows
 from ..steps.step import sum_ranks
@@ -33,6 +34,9 @@ from .scratch import Scratch
 Consume = Callable[[OwnRows, torch.Tensor, Scratch], Any]
 LossOf = Callable[[OwnRows, torch.Tensor], torch.Tensor]  # rows of a part and their logits -> its part of the loss
 Compute = Callable[[OwnRows, AnyRows], Any]
+
+
+HELD = 1.1  # times the bytes in use at once that buffers may hold
 
 
 class TrainingFiles(NamedTuple):
@@ -157,6 +161,16 @@ class OutOfCore:
         """Return the predicted bytes of the files of a training, of this rank."""
         return self.needs.disk(*sizes_of(self.parts, self.parts.own))
 
+    def part_bytes(self) -> int:
+        """Return the predicted bytes of memory of the largest own part, beside the process."""
+        return max(
+            (self.needs.memory(*sizes_of(self.parts, [p]), self.parts.n_nodes) for p in self.parts.own), default=0
+        )
+
+    def reads_predicted(self) -> int:
+        """Return the predicted bytes that an epoch reads from files, on this rank."""
+        return self.needs.reads(*sizes_of(self.parts, self.parts.own))
+
     def _begin(self) -> TrainingFiles:
         """Make the files of a training. Raises: ResourceError, on all ranks, where the disk has too little room."""
         counts_kk = np.zeros((self.parts.k, self.parts.k), np.int64)
@@ -209,6 +223,9 @@ class OutOfCore:
     def _visit(self, number: int, files: PassFiles, compute: Compute) -> None:
         """Call compute(rows of a part, the rows of nodes that a pass reads) for each own part. Collective."""
 
+        pool = self.reader.layout.pool
+        assert isinstance(pool, BufferPool)  # of the CPU
+
         def visit() -> None:
             for p in reversed(self.parts.own) if self._is_back else self.parts.own:
                 self.comm.phase = f"layer {self.passes[number - 1].layers[0].number}, part {p}"
@@ -222,6 +239,8 @@ class OutOfCore:
                     ) from None
                 if number == 1 and self._open is not None and self._training is not None:
                     self._training.store.keep_products(self._open)
+                if pool.held_bytes > HELD * pool.most_used:  # blocks of other parts' sizes
+                    pool.trim()
 
         together(self.comm, visit)
         self._is_back = not self._is_back
@@ -230,6 +249,7 @@ class OutOfCore:
         """Return the rows of a part, the only ones that are held, and the rows of nodes that a pass reads."""
         if self._open is None or self._open.p != p:
             self._open = None
+            give_back_memory()
             store = None if self._training is None else self._training.store
             if number == 1 and (store is None or p not in store):
                 self._open, X = self.reader.open(p, self.passes[0].hops)

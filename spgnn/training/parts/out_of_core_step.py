@@ -18,6 +18,7 @@ from ...dist import Communicator
 from ...distgraph import DistGraph, Parts
 from ...distgraph.own_rows import OwnRows
 from ...errors import GraphError, UsageError
+from ...machine import rss_bytes
 from ..custom import COMMAND_LINE, Custom
 from ..optimizer import make_optimizer
 from ..steps.full import check_gradient, check_trained
@@ -97,6 +98,19 @@ class OutOfCoreStep(Step):
         if self.gives_logits:
             self.scorer.add(self._counts, rows, Z_nC.detach())
         return loss
+
+    def notes(self) -> list[str]:
+        """Return the memory, disk and reads that are predicted. Collective."""
+        engine = self.engine
+        memory = np.array([rss_bytes() + engine.part_bytes()], np.int64)
+        self.comm.all_reduce(memory, "max")
+        disk, read = (sum_ranks(own, self.comm) for own in (engine.disk_bytes(), engine.reads_predicted()))
+        sizes = [
+            f"{size / 1e6:,.0f} MB {what}" for size, what in ((memory[0], "of memory of a rank"), (disk, "of disk"))
+        ]
+        return [
+            f"out of core, {engine.parts.k} parts: {', '.join(sizes)}, {read / 1e6:,.0f} MB read in an epoch are predicted"
+        ]
 
     def facts(self, records: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
         """Return the number of parts, and the bytes on disk and read in an epoch, of all ranks."""

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import torch
 from graphs import random_graph
-from worlds import parallel
 
 import spgnn
 from spgnn.dist import Communicator, run_threads
-from spgnn.dist.device.device_communicator import AddressTransport, DeviceCommunicator, StagedTransport, on_device
+from spgnn.dist.device.device_communicator import DeviceCommunicator, StagedTransport, on_device
 from spgnn.dist.device.nccl import NcclTransport
 from spgnn.errors import CollectiveError, ShapeError
 from spgnn.layers import GCN, Stack
@@ -58,8 +57,7 @@ def check_rows(comm, device, width: int) -> None:
     comm.all_to_all(send.numpy(), send_rows, expected, recv_rows)
     counted = comm.traffic.sent_bytes().copy()
     request = device.start_all_to_all(send, send_rows, recv, recv_rows)
-    if not isinstance(device.transport, AddressTransport):
-        assert recv.isnan().all()  # nothing has come before it is waited for
+    assert recv.isnan().all()  # nothing has come before it is waited for
     request.wait()
     request.wait()
     assert request.test() and request.ended_s is not None
@@ -168,25 +166,6 @@ def test_counts_that_do_not_fit_are_refused_before_anything_is_sent():
             device.all_reduce(torch.ones(4, 4).t()[:2])
 
     run_threads(2, body)
-
-
-def by_address(comm, settled):
-    return DeviceCommunicator(comm, AddressTransport(comm, lambda: settled.append(1)), is_tensor)
-
-
-@parallel([], mpi=[1, 4])
-@pytest.mark.parametrize("width", [0, 3])
-def test_rows_arrive_from_addresses_by_mpi(comm, width):
-    settled: list = []
-    check_rows(comm, by_address(comm, settled), width)
-    assert settled == [1]
-
-
-@parallel([], mpi=[4])
-def test_a_training_by_addresses_gives_the_losses_and_bytes_of_the_cpu(comm):
-    expected, got = losses_and_bytes(comm), losses_and_bytes(by_address(comm, []))
-    np.testing.assert_allclose(got[0], expected[0], rtol=1e-12)
-    assert got[1] == expected[1]
 
 
 def test_what_lies_on_the_cpu_is_no_device_tensor():

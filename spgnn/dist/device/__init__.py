@@ -1,1 +1,1 @@
-"""Ranks whose rows are on devices: staged through the host, by MPI on device addresses, or by NCCL."""
+"""Ranks whose rows are on devices: staged through the host, or by NCCL."""

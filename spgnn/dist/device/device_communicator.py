@@ -1,23 +1,18 @@
 """DeviceCommunicator: the ranks of another communicator, for device tensors too.
 
-CPU buffers pass through that communicator. Device tensors pass through a transport: pinned host memory or, if MPI
-takes device addresses, MPI itself, or NCCL (nccl.py).
+CPU buffers pass through that communicator. Device tensors pass through a transport: pinned host memory, or NCCL (nccl.py).
 Imports no torch: a tensor knows its device and is copied by its own methods.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from .. import headers
 from ..base import Done
 from ..communicator import Buffer, Communicator, Counts, Op, Request
-
-if TYPE_CHECKING:
-    from ..mpi.mpi_communicator import MpiCommunicator
 
 
 class Transport(Protocol):
@@ -146,38 +141,6 @@ class StagedTransport:
 
     def close(self) -> None:
         """Nothing to free."""
-
-
-class AddressTransport(StagedTransport):
-    """Rows by MPI from device to device; sums and broadcasts, which are small, through the host.
-
-    MPI knows no streams: `settle` waits for all launched work before an exchange starts. Work that is launched
-    after that overlaps with it; `wait` waits on the host.
-    Args: comm  an MpiCommunicator, or an observed one.
-    """
-
-    name = "MPI on device addresses"
-
-    def __init__(self, comm: Communicator, settle: Callable[[], None]):
-        super().__init__(comm)
-        mpi: Any = getattr(comm, "unobserved", comm)
-        self._mpi: MpiCommunicator = mpi
-        self._settle = settle
-
-    def start(self, send, send_rows: Counts, recv, recv_rows: Counts) -> Request:
-        comm = self.comm
-        sent, received = headers.check_rows(send, send_rows, recv, recv_rows, comm.rank, comm.size)
-        unit = headers.row_bytes(send)
-        sent_bytes = sent * unit
-        sent_bytes[comm.rank] = 0
-        comm.traffic.count_sent("all_to_all", sent_bytes)
-        own, at, to = int(sent[comm.rank]), int(sent[: comm.rank].sum()), int(received[: comm.rank].sum())
-        recv[to : to + own].copy_(send[at : at + own])
-        self._settle()
-        return self._mpi.start_addresses(send.data_ptr(), sent, recv.data_ptr(), received, unit)
-
-    def split(self, part: Communicator, color: int, key: int) -> AddressTransport:
-        return AddressTransport(part, self._settle)
 
 
 class _StagedRequest:

@@ -9,7 +9,6 @@ sends another beyond `max_bytes` follows in pieces, point to point: some MPIs fa
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import secrets
 import time
 import weakref
@@ -27,7 +26,6 @@ from ..job.protect import InJob, JobMember, abort_world, shared_files
 from ..traffic import Traffic
 from .progress import ProgressThread
 
-Bytes = np.ndarray | MPI.buffer
 MAX_BYTES = 2**31 - 1
 _OPS = {"sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}
 _TYPES = {
@@ -43,12 +41,6 @@ _NOTHING_TO_SEND, _NOTHING_TO_RECEIVE = np.zeros(1, np.uint8), np.zeros(1, np.ui
 def world_size() -> int:
     """Return the number of ranks that MPI has started."""
     return MPI.COMM_WORLD.size
-
-
-def is_cuda_aware() -> bool:
-    """Return whether the MPI library reports that it takes addresses of CUDA devices; False if it cannot report it."""
-    query = getattr(ctypes.CDLL(MPI.__file__), "MPIX_Query_cuda_support", None)
-    return query is not None and bool(query())
 
 
 def thread_level() -> str:
@@ -105,21 +97,6 @@ class MpiCommunicator(InJob, BaseCommunicator):
     def open_channel(self) -> MpiChannel | None:
         """Return a channel for the watchdogs of these ranks; None if MPI allows calls from one thread only. Collective."""
         return MpiChannel(self._handles.headers.Dup()) if thread_level() == "multiple" else None
-
-    def start_addresses(
-        self, send: int, send_rows: np.ndarray, recv: int, recv_rows: np.ndarray, row_bytes: int
-    ) -> MpiRequest:
-        """Start an all_to_all of rows at addresses, on a device if is_cuda_aware.
-
-        Rows to oneself are not copied, and no bytes are counted.
-        """
-        row = np.empty((0, row_bytes), np.uint8)
-        head = headers.header("all_to_all", self.size, row, row.shape[1:], rows=send_rows)
-        out, into = (
-            MPI.buffer.fromaddress(at, int(rows.sum()) * row_bytes)
-            for at, rows in ((send, send_rows), (recv, recv_rows))
-        )
-        return self._handles.exchange(head, out, send_rows, into, recv_rows, _units(row, self.max_bytes), wait=False)
 
     def _reduce(self, head: np.ndarray, x: np.ndarray, op: Op, wait: bool) -> MpiRequest:
         flat = x.reshape(-1)
@@ -291,7 +268,7 @@ class MpiHandles:
         return request
 
     def exchange(
-        self, head: np.ndarray, out: Bytes, send_rows: np.ndarray, into: Bytes, recv_rows: np.ndarray,
+        self, head: np.ndarray, out: np.ndarray, send_rows: np.ndarray, into: np.ndarray, recv_rows: np.ndarray,
         units: tuple[int, int, int], wait: bool,
     ) -> MpiRequest:  # fmt: skip
         """Start the headers and an exchange of rows, given as bytes; units: see _units."""
@@ -395,7 +372,7 @@ def shares_cores(comm: MPI.Comm = MPI.COMM_WORLD) -> bool:
     return bool(shares.min() < 1 - 1e-9)
 
 
-def _at_two_addresses(out: Bytes, into: Bytes) -> tuple[Bytes, Bytes]:
+def _at_two_addresses(out: np.ndarray, into: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return (out, into), an empty buffer replaced by memory of its own.
 
     An empty view such as recv[:0] has the address of recv, and Open MPI's nonblocking collectives take equal

@@ -21,7 +21,7 @@ from typing import Protocol
 import torch
 
 from ....dist import Communicator
-from ....dist.device.device_communicator import AddressTransport, DeviceCommunicator, StagedTransport
+from ....dist.device.device_communicator import DeviceCommunicator, StagedTransport
 from ....errors import ResourceError, UsageError, agree, nearest
 from ....machine import host_id
 from .launcher import CurrentStream
@@ -109,15 +109,14 @@ def number_on(everywhere: Sequence[tuple[str, int]], rank: int) -> int:
     return before % count
 
 
-TRANSPORTS = ("auto", "nccl", "mpi", "staged")
+TRANSPORTS = ("auto", "nccl", "staged")
 
 
 def device_communicator(comm: Communicator, placement: Placement, transport: str = "") -> Communicator:
     """Return comm, or what also moves tensors of the device. Collective.
 
-    Args: transport  nccl, mpi, staged, or auto; default: SPGNN_TRANSPORT, auto where that is not set. auto takes
-                     NCCL where each rank has a device of its own and CuPy finds it, else MPI where it says that
-                     it takes device addresses, else the memory of the host.
+    Args: transport  nccl, staged, or auto; default: SPGNN_TRANSPORT, auto where that is not set. auto takes NCCL where
+                     each rank has a device of its own and all find it, else the memory of the host.
     """
     if placement.device.type == "cpu":
         return comm
@@ -135,26 +134,12 @@ def device_communicator(comm: Communicator, placement: Placement, transport: str
     if comm.size == 1:
         return DeviceCommunicator(comm, StagedTransport(comm))
     if name == "auto":
-        name = _best(comm, placement)
+        from cupy.cuda import nccl
+
+        found = comm.all_gather_json(bool(nccl.available) and not placement.shares_anywhere)
+        name = "nccl" if all(found) else "staged"
     if name == "nccl":
         from ....dist.device.nccl import NcclTransport
 
         return DeviceCommunicator(comm, NcclTransport(comm, placement.device.index, CurrentStream(placement.device)))
-    if name == "mpi":
-        settle = lambda: torch.cuda.current_stream(placement.device).synchronize()
-        return DeviceCommunicator(comm, AddressTransport(comm, settle))
     return DeviceCommunicator(comm, StagedTransport(comm))
-
-
-def _best(comm: Communicator, placement: Placement) -> str:
-    """Return the fastest transport that all ranks have. Collective."""
-    from cupy.cuda import nccl
-
-    takes_addresses = hasattr(getattr(comm, "unobserved", comm), "start_addresses")
-    if takes_addresses:
-        from ....dist.mpi.mpi_communicator import is_cuda_aware
-
-        takes_addresses = is_cuda_aware()
-    found = comm.all_gather_json([bool(nccl.available) and not placement.shares_anywhere, takes_addresses])
-    has_nccl, has_mpi = (all(column) for column in zip(*found))
-    return "nccl" if has_nccl else "mpi" if has_mpi else "staged"

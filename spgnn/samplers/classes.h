@@ -1,5 +1,5 @@
 // Degree classes: which slot of the frontier is popped next, with probability proportional to its node's degree.
-// The paper's structure for it, the Dashboard, is in tests/samplers; classes draw in 0.6 of its time.
+// They draw in 0.6 of the time of the paper's structure, the Dashboard.
 //
 // Class k holds the slots of degrees 2^k to 2^(k+1) - 1. A pop selects a class by its total degree, then a uniform slot
 // of it, which is kept with probability degree / 2^(k+1), more than a half.

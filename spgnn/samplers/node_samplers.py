@@ -128,7 +128,7 @@ class Frontier(InducedSampler):
     Raises: UsageError for a frontier above the nodes of the graph or the budget, and other values out of range.
     Source: GraphSAINT (Zeng et al. 2021), Algorithm 2. Algorithm 3 leaves out the first frontier and adds the new nodes
             instead of the popped ones, another distribution. Degree classes (classes.h) select the popped nodes instead
-            of the Dashboard of section 4.2, which is in tests/samplers.
+            of the Dashboard of section 4.2.
 
     >>> Frontier(graph, budget=100, frontier=10).draw(seed=0, index=0).shape
     (100,)

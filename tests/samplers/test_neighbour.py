@@ -111,13 +111,6 @@ def test_every_set_of_neighbours_is_as_likely(degree, fanout):
     assert p_of_subsets(drawn, degree, fanout) > RIGHT
 
 
-def test_consecutive_neighbours_are_found_though_each_is_drawn_as_often():
-    rng = np.random.default_rng(0)
-    drawn = [(rng.integers(7) + np.arange(3)) % 7 + 1 for _ in range(3000)]
-    assert chisquare(np.bincount(np.concatenate(drawn))[1:]).pvalue > RIGHT
-    assert p_of_subsets(drawn, 7, 3) < WRONG
-
-
 def standard_errors(estimates, expected):
     """How many standard errors the mean of estimates is away from what is expected, the largest of all entries."""
     estimates = np.array(estimates)
@@ -269,14 +262,6 @@ def test_an_epoch_has_each_training_node_once(balance):
     assert len({np.concatenate(batches).tobytes() for batches in epochs}) == 5
     assert targets.draw(1, 0).tobytes() != epochs[0][0].tobytes()
     assert targets.draw(0, 0).tobytes() == epochs[0][0].tobytes()  # after its epoch left the cache
-
-
-@pytest.mark.slow
-def test_the_order_of_an_epoch_is_uniform():
-    targets = Targets(imbalanced(5), batch=2)
-    orders = [tuple(targets.order(0, epoch)) for epoch in range(6000)]
-    assert chisquare(np.unique(np.array(orders), axis=0, return_counts=True)[1]).pvalue > RIGHT
-    assert len(set(orders)) == 120
 
 
 @pytest.mark.parametrize("edges", ["directed", "undirected"])

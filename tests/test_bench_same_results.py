@@ -4,7 +4,6 @@ import copy
 import itertools
 import json
 import re
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -46,19 +45,8 @@ def test_what_is_missing_new_or_of_another_type_is_found(same, result, change, p
     assert [where for where, *_ in same.differences(result, other)] == [path]
 
 
-def test_measured_seconds_are_left_out_at_any_depth(same):
-    value = {"epoch_s": 1, "records": [{"epoch_s": 2, "loss": 3}]}
-    assert same.without(same.MEASURED, value) == {"records": [{"loss": 3}]}
-
-
 def ended(result) -> dict:
     return {"result": result, "seconds": 1.0}
-
-
-def test_equal_failures_are_no_proof(same, capsys):
-    failure = {"failed": "exit code 3: no such file", "seconds": 0.0}
-    assert not same.report("paper", failure, failure)
-    assert "FAILED before: exit code 3" in capsys.readouterr().out
 
 
 def test_a_difference_that_is_explained_is_shown_and_counts_as_equal(same, result, capsys, monkeypatch):
@@ -141,26 +129,3 @@ def test_the_trainings_cover_each_pair_of_their_factors(same):
     assert not missing
     lines = " ".join(training.line for training in same.same_cases.ARRAY.values())
     assert set(re.findall(r"--sampler (\w+)", lines)) == set(SAMPLERS) and len(rows) >= 60
-
-
-@pytest.mark.parametrize("verb", ["measure", "plan"])
-def test_the_combinations_are_drawn_from_a_fixed_seed(same, verb):
-    options = {"measure": same.same_cases.MEASURE, "plan": same.same_cases.PLAN}[verb]
-    assert same.same_cases.drawn(verb, options) == same.BATCHES[verb] and len(set(same.BATCHES[verb])) == 60
-
-
-@pytest.mark.full
-@pytest.mark.slow
-def test_a_checkout_has_its_own_results_and_not_those_of_an_altered_cache(tmp_path, python):
-    argv = [python, SCRIPT, str(ROOT), "--only", "python-multilabel", "--keep", str(tmp_path)]
-    run = lambda: subprocess.run(argv, capture_output=True, text=True, timeout=120)
-    done = run()
-    assert done.returncode == 0 and "1 cases, all equal" in done.stdout, done.stdout + done.stderr
-    file = tmp_path / "python-multilabel.json"
-    stored = json.loads(file.read_text())
-    loss = stored["result"]["result"]["records"][1]["loss"]
-    stored["result"]["result"]["records"][1]["loss"] = float(np.nextafter(loss, 0))
-    file.write_text(json.dumps(stored))
-    done = run()
-    assert done.returncode == 1 and "DIFFERS in 1 places" in done.stdout
-    assert "records[1].loss: " in done.stdout and f"-> {loss!r}" in done.stdout

@@ -13,7 +13,7 @@ import partitions  # noqa: E402
 from published_streaming import TABLE_2  # noqa: E402
 
 from spgnn import load_graph  # noqa: E402
-from spgnn.partition import edge_stream, part_graph  # noqa: E402
+from spgnn.partition import part_graph  # noqa: E402
 
 SMALL = {"cora": "sbm:n=120,seed=0", "wing": "grid:rows=9,cols=9"}
 
@@ -30,26 +30,6 @@ def test_a_row_has_the_replicas_that_a_count_by_hand_has(method):
     assert 1 <= row.cut_factor <= row.replication_factor + 1e-12 and (row.cut_factor > 1) == (
         method in partitions.BASELINES
     )
-
-
-def test_entropy_has_no_row_where_features_are_missing():
-    assert partitions.cut(load_graph(SMALL["wing"]).with_edges("undirected"), "wing", 2, "entropy") is None
-
-
-def test_ratios_are_of_the_baselines_over_the_method():
-    row = lambda method, factor: partitions.Row("g", 1, 1, 4, method, factor, 1.0, 1.0, 1.0, 0.0)
-    rows = [row("spring", 2.0), row("dbh", 3.0), row("2psl", 1.0), row("metis", 9.0)]
-    assert sorted(partitions.ratios(rows, "spring")) == [0.5, 1.5]
-
-
-def test_an_edge_file_is_the_stream_of_the_graph(tmp_path):
-    graph = load_graph(SMALL["cora"]).with_edges("undirected")
-    partitions.write_pairs(graph, tmp_path / "e.bin")
-    found, expected = (
-        np.concatenate([chunk.copy() for chunk in edge_stream(source).chunks()])
-        for source in (tmp_path / "e.bin", graph)
-    )
-    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.full

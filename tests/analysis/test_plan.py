@@ -59,15 +59,6 @@ def test_training_nodes_are_those_with_a_label():
     assert PlannedGraph(graph).train_N.sum() == (graph.y >= 0).sum() < 400
 
 
-def test_fewer_bytes_take_less_time_where_the_network_is_slow():
-    slow = replace(MACHINE, bandwidth=1e5, card_bandwidth=1e5)
-    broadcast, columns, cover = (line(scheme=s, machine=slow) for s in ("broadcast", "columns", "cover"))
-    assert broadcast.report.bytes_per_epoch > columns.report.bytes_per_epoch >= cover.report.bytes_per_epoch
-    assert broadcast.epoch.epoch_s > columns.epoch.epoch_s >= cover.epoch.epoch_s
-    assert fastest([broadcast, columns, cover]).report.scheme == "cover"
-    assert line(machine=slow, wire="bfloat16").epoch.exchange < columns.epoch.exchange
-
-
 def test_replicated_rows_are_held_and_multiplied_c_times():
     one, two = line(4), line(4, c=2)
     assert (one.ranks, two.ranks) == (4, 8)

@@ -177,19 +177,6 @@ def test_progress_is_a_line_every_few_seconds_where_there_is_no_terminal(clock, 
     assert len(err.splitlines()) == 3
 
 
-def test_a_reading_that_is_over_at_once_shows_no_progress(clock, capsys):
-    with ProgressBar("reading a") as progress:
-        progress(5, 5)
-    assert capsys.readouterr().err == ""
-
-
-def test_progress_of_an_unknown_total_shows_what_is_done(clock, capsys):
-    with ProgressBar("reading a") as progress:
-        clock[0] = 4.0
-        progress(2_000_000, 0)
-    assert capsys.readouterr().err == "spgnn: reading a: 2 MB\n"
-
-
 def record(epoch, **scores):
     return {"epoch": epoch, "loss": 1 / epoch, "epoch_s": 0.25, "train": None, "val": None, "test": None} | scores
 
@@ -204,11 +191,6 @@ def test_the_first_and_the_last_epoch_are_shown_and_one_every_few_seconds(clock,
     assert shown[0] == "spgnn: epoch   1 of 100  loss 1.0000  train 0.5000  val 0.4000  test 0.3000  0.250 s/epoch"
     assert shown[-1].startswith("spgnn: epoch 100 of 100")
     assert 3 < len(shown) < 7
-
-
-def test_the_time_that_an_epoch_waited_for_draws_is_shown(clock, capsys):
-    EpochLines(2)(record(1, sample_wait_s=0.125))
-    assert capsys.readouterr().err == "spgnn: epoch 1 of 2  loss 1.0000  0.250 s/epoch  0.125 s wait for draws\n"
 
 
 def drawn_on_a_terminal(monkeypatch, columns, draw) -> list[str]:

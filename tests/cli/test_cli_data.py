@@ -46,13 +46,6 @@ def test_split_and_labels_of_files_are_read_by_info_check_and_partition(edge_lis
     assert code == 2 and "is a partition folder, which has its own; omit it" in err
 
 
-def test_columns_that_are_not_read_are_said_once(tmp_path, capsys):
-    (tmp_path / "e.csv").write_text("source,target,colour\n0,1,red\n1,2,blue\n")
-    said = "columns that are not read: colour"
-    assert said in run(capsys, "convert", tmp_path / "e.csv", tmp_path / "native")[2]
-    assert said not in run(capsys, "info", tmp_path / "native")[2]
-
-
 def test_check_finds_one_changed_byte(edge_list, tmp_path, capsys):
     native = tmp_path / "native"
     run(capsys, "convert", edge_list, native)
@@ -65,13 +58,6 @@ def test_check_finds_one_changed_byte(edge_list, tmp_path, capsys):
     code, out, err = run(capsys, "check", native)
     assert (code, out) == (3, "")
     assert "indices" in err
-
-
-@pytest.mark.parametrize("command", ["info", "check", "partition", "measure"])
-def test_a_graph_that_is_not_there_exits_with_3_and_names_it(command, tmp_path, capsys):
-    code, out, err = run(capsys, command, tmp_path / "absent")
-    assert (code, out) == (3, "")
-    assert err.startswith("spgnn: error: ") and "absent" in err and err.count("\n") == 1
 
 
 def test_info_of_parts_shows_the_graph_and_the_sizes_of_its_parts(tmp_path, capsys):

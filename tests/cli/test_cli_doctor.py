@@ -49,22 +49,6 @@ def test_a_check_that_fails_is_the_exit_code_and_names_the_fix(monkeypatch, caps
     assert "sparse products" not in out
 
 
-@pytest.mark.slow
-def test_a_file_that_cannot_be_written_is_refused(tmp_path, monkeypatch, capsys):
-    from spgnn.doctor import probe
-
-    machine, path = load_machine("laptop"), tmp_path / "lost" / "here.toml"
-    path.parent.mkdir()
-
-    def calibrate(*_, **__):
-        path.parent.rmdir()
-        return machine, []
-
-    monkeypatch.setattr(probe, "calibrate", calibrate)
-    code, _, err = run(capsys, "doctor", "--calibrate", path, "--force")
-    assert code == 4 and f"{path}: cannot be written: No such file or directory" in err
-
-
 def test_a_busy_machine_is_not_calibrated_unless_forced(tmp_path, monkeypatch, capsys):
     from spgnn.doctor import health
 

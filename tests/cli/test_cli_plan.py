@@ -104,9 +104,3 @@ def test_this_host_takes_all_ranks_as_train_does_and_its_seconds_are_not_calibra
     assert {line["hosts"] for line in lines} == {1} and "two-tier" not in {line["scheme"] for line in lines}
     _, out, _ = run(capsys, *PLAN[:-2], "--ranks", "3")
     assert out.splitlines()[1].startswith("this host: 3 rank(s) per host") and "seconds not calibrated" in out
-
-
-def test_a_cut_that_takes_long_is_announced(monkeypatch, capsys):
-    monkeypatch.setattr("spgnn.cli.planned.LARGE", 100)
-    _, _, err = run(capsys, *PLAN, "--ranks", "1,3", "--scheme", "cover")
-    assert err.count("cutting 400 nodes into") == 1 and "cutting 400 nodes into 3 parts: block" in err

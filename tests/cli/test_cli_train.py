@@ -91,12 +91,6 @@ def test_train_json_is_the_summary_alone(training, capsys):
     assert json.loads(capsys.readouterr().out) == SUMMARY
 
 
-def test_predict_takes_the_run_a_graph_and_a_file(training, capsys):
-    assert cli.main(["predict", "runs/out/a", "--graph", "wordnet", "--out", "p.npy", "--json"]) == 0
-    assert (training["run_dir"], training["source"], training["out"]) == ("runs/out/a", "wordnet", "p.npy")
-    assert json.loads(capsys.readouterr().out) == {"nodes": 4, "out": "p.npy"}
-
-
 @pytest.mark.mpi
 @pytest.mark.slow
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from spgnn.cost.machines import load_machine, machine_names
-from spgnn.errors import InputError, UsageError
+from spgnn.errors import InputError
 
 
 @pytest.mark.parametrize("name", machine_names())
@@ -57,10 +57,3 @@ def test_a_wrong_machine_file_is_refused_with_file_and_key(tmp_path, old, new, m
     with pytest.raises(InputError, match="wrong.toml: ") as found:
         load_machine(path)
     assert message in str(found.value)
-
-
-def test_a_name_that_is_not_there_is_refused_with_the_nearest(tmp_path):
-    with pytest.raises(UsageError, match="did you mean 'ethernet-1g'"):
-        load_machine("ethernet-10g")
-    with pytest.raises(InputError, match="no such file; `spgnn doctor --calibrate"):
-        load_machine(tmp_path / "none.toml")

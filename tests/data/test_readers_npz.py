@@ -47,7 +47,7 @@ def refusal(path, peak_mb=4) -> str:
     return str(caught.value)
 
 
-ONES, ZEROS = np.ones(7, np.float32), np.zeros(7, np.int32)
+ONES = np.ones(7, np.float32)
 
 
 @pytest.mark.parametrize("changes, message", [

@@ -214,19 +214,6 @@ def test_parts_trained_alone_refuse_attributes_and_know_their_rows(comm, tmp_pat
         assert parts.graph(parts.own[0]).n_nodes == len(dgraph.node_n)
 
 
-@parallel([1, 2], mpi=[])
-@pytest.mark.parametrize(
-    "options", [{}, {"sampler": "node", "budget": 12}, {"sampler": "neighbour", "fanout": "3,3", "batch": 8}]
-)
-def test_models_without_edges_train_on_multigraphs(comm, options):
-    y = np.arange(N) % 3
-    graph = edge_graph("both", y=y, split=np.zeros(N, np.int8))
-    dgraph = distribute(graph, comm, method="random", dtype="float64")
-    options = options | ({"graph": graph} if options else {})
-    history = train(Stack(GCN(4, 8, act="relu"), GCN(8, 3)), dgraph, epochs=2, **options)
-    assert np.isfinite(history.records[-1]["loss"])
-
-
 def test_partitioners_see_equal_edges_as_one_edge():
     graph = edge_graph("both")
     for method in ("metis", "volume", "entropy", "spring"):

@@ -14,7 +14,7 @@ from spgnn import cli
 from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator, run_threads
 from spgnn.errors import SpgnnError
-from spgnn.experiment import predict, resume, run
+from spgnn.experiment import predict, run
 from spgnn.partition import part_graph, save_partition
 from spgnn.report.figures import draw
 from spgnn.report.page import runs_page
@@ -61,24 +61,6 @@ def test_a_run_keeps_its_units_scores_and_predictions(graph, tmp_path):
     }
     per_column = json.loads((tmp_path / "r" / "summary.json").read_text())["per_class"]
     assert [of["name"] for of in per_column] == ["heat", "flow"] and "r2" in per_column[0]
-
-
-def test_a_run_is_of_its_numbers(graph, tmp_path):
-    trained(tmp_path, "r")
-    spgnn.save_graph(replace(graph, y=graph.y + np.array([0, 1e-5])), tmp_path / "g")
-    with pytest.raises(SpgnnError, match="labels"):
-        predict(str(tmp_path / "r"), ALONE)
-
-
-@pytest.mark.parametrize("metric", ["r2", "relative_l2"])
-def test_a_run_goes_on_as_if_it_had_not_ended(graph, tmp_path, metric):
-    whole = trained(tmp_path, "whole", metric=metric)
-    trained(tmp_path, "half", metric=metric, epochs=5)
-    rest = resume(str(tmp_path / "half"), ALONE, epochs=12)
-    assert {name: rest[name] for name in ("train", "val", "test", "best_epoch")} == {
-        name: whole[name] for name in ("train", "val", "test", "best_epoch")
-    }
-    assert (tmp_path / "half/predictions.npy").read_bytes() == (tmp_path / "whole/predictions.npy").read_bytes()
 
 
 def test_parts_have_the_scores_of_the_graph_on_any_ranks(graph, tmp_path):

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from dense_model import dense_operator_of, gradients_are_the_dense_ones
+from dense_model import dense_operator_of
 from graphs import dense_operator, random_graph
-from worlds import parallel
 
 from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator
@@ -206,17 +205,6 @@ def test_options_of_a_family_reach_its_layers(options, layers, facts):
     found, model = built(**options)
     assert found == layers
     assert all(getattr(layer, name) == value for layer, of in zip(model.layers, facts) for name, value in of.items())
-
-
-@parallel([1, 3], mpi=[])
-@pytest.mark.parametrize("make", [
-    lambda: Stack(SAGE(6, 5, act="relu"), SAGE(5, 3, "sum")),
-    lambda: Stack(SAGE(6, 4, "gcn"), NGNN(GCN(4, 3), act=None)),
-], ids=["sage", "ngnn"])  # fmt: skip
-def test_gradients_of_pruned_steps_are_the_dense_ones(comm, make):
-    for keep in (True, False):
-        trainer = gradients_are_the_dense_ones(comm, GRAPH, make, "gcn", "always", method="random", keep=keep)
-        assert trainer.steps.rows.is_pruned
 
 
 @pytest.mark.parametrize("make, error, message", [

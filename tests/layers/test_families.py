@@ -115,12 +115,6 @@ def test_a_family_that_is_not_known_is_refused_before_the_graph_is_read(name, ca
     assert f"--model '{name}' is not known; did you mean 'gcn'?" in capsys.readouterr().err
 
 
-def test_help_names_every_family(capsys):
-    cli.main(["train", "--help", "all"])
-    listed = capsys.readouterr().out.partition("Families of models:\n")[2].partition("\n\n")[0]
-    assert [line.split()[0] for line in listed.splitlines()] == list(FAMILIES)
-
-
 def test_what_is_built_has_the_weights_of_no_training():
     spec = ModelSpec.of(TrainConfig(), 6, 4)
     one, other = spec.build(), spec.build()

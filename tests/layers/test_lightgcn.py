@@ -54,19 +54,6 @@ def test_rows_and_their_gradient_are_the_dense_ones_and_bytes_those_that_are_pre
         np.testing.assert_array_equal(sent, both[comm.rank])
 
 
-@parallel([1, 3], mpi=[])
-@pytest.mark.parametrize("options", [{"dtype": "bfloat16"}, {"wire": "bfloat16", "wire_gradients": "float16"}], ids=str)
-def test_smaller_types_differ_by_rounding(comm, options):
-    graph = random_graph(use="undirected")
-    G = np.random.default_rng(0).standard_normal(graph.X.shape)
-    dgraph = distribute(graph, comm, method="random", keep=False, **options)
-    Z, dX, _ = of_learned_rows(dgraph, Stack(LightGCN(6)), G)
-    for found, of in ((Z, graph.X), (dX, G)):
-        assert (
-            relative(dgraph.collect(found.float().numpy()), mean_of_powers(dense_operator(graph, "sym"), of, 3)) < 0.02
-        )
-
-
 @parallel([1, 3, 4], mpi=[])
 def test_powers_of_a_fixed_x_are_cached_and_the_layer_then_sends_nothing(comm):
     graph = random_graph(weighted=True)

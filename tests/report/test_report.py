@@ -313,22 +313,6 @@ def test_text_of_others_is_escaped():
     assert not re.search("<(script|u|b|i|s)>", page.html())
 
 
-def test_numbers_of_a_column_have_as_many_decimals():
-    page = Page("t")
-    page.table([{"x": 123.456, "n": 12345, "b": True}, {"x": 1.0, "n": None, "b": False}], dict(zip("xnb", "xnb")))
-    page.table([{"x": 0.12345}, {"x": 1.0}], {"x": "x"})  # a score of 1 has the decimals of the others
-    cells = re.findall(r"<td[^>]*>([^<]*)", page.html())
-    assert cells == ["123.5", "12,345", "yes", "1.0", "&ndash;", "no", "0.123", "1.000"]
-
-
-def test_cells_are_shaded_by_the_root_of_their_share_and_zeros_are_empty():
-    page = Page("t")
-    page.shaded(np.array([[0.0, 1.0], [0.25, 1.0]]), ["a", "n" * 99], 1.0, "{:.0%}".format)
-    cells = re.findall(r'<td style="--s:([.\d]+)">([^<]*)</td>', page.html())
-    assert cells == [("0.00", ""), ("0.60", "100%"), ("0.30", "25%"), ("0.60", "100%")]
-    assert f"<th>{'n' * 27}...</th>" in page.html() and 'class="shaded long"' in page.html()
-
-
 def test_without_matplotlib_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ResourceError, match=r"pip install 'spgnn\[plot\]'"):

@@ -13,11 +13,10 @@ from spgnn.config import TrainConfig, read_toml
 from spgnn.data import save_graph
 from spgnn.dist import SelfCommunicator, run_threads
 from spgnn.distgraph import distribute
-from spgnn.errors import GraphError, NumericalError, PartitionError, ShapeError, UsageError
+from spgnn.errors import GraphError, NumericalError, ShapeError, UsageError
 from spgnn.experiment import predict, run
 from spgnn.graph import graph_from_coo, random_split
 from spgnn.layers import GCN, Stack
-from spgnn.partition import part_graph, save_partition
 from spgnn.training.trainer import Trainer
 
 
@@ -140,15 +139,6 @@ def test_widths_that_do_not_fit_the_graph_are_named_on_all_ranks(comm):
         train(Stack(GCN(3, 2)), dgraph)
 
 
-def test_parts_of_another_graph_or_other_edges_are_refused(tmp_path):
-    save_partition(part_graph(learnable(), 1, method="block"), tmp_path / "parts", learnable())
-    with pytest.raises(PartitionError, match="not 'wordnet'"):
-        run("wordnet", TrainConfig(partition=str(tmp_path / "parts")), SelfCommunicator())
-    with pytest.raises(UsageError, match="edges both; got edges directed"):
-        run("mine", TrainConfig(partition=str(tmp_path / "parts"), edges="directed"), SelfCommunicator())
-    assert run("mine", TrainConfig(partition=str(tmp_path / "parts"), epochs=1), SelfCommunicator())["graph"] == "graph"
-
-
 @pytest.mark.slow
 def test_a_multi_label_run_predicts_every_class_of_a_graph_without_labels(tmp_path):
     graph = learnable(multilabel=True)
@@ -215,12 +205,6 @@ def test_a_weight_without_a_gradient_decays_alike_on_any_ranks(comm):
     dgraph = distribute(learnable(), comm, method="random")
     train(Stack(layer), dgraph, epochs=3, optimizer="sgd", lr=0.1, weight_decay=0.5)
     assert float(layer.extra[0].detach()) < 1.0
-
-
-@parallel([2], mpi=[])
-def test_setup_bytes_are_those_of_one_graph(comm):
-    sent = [train(model(), distribute(learnable(), comm, method="block"), epochs=1).setup_bytes for _ in range(3)]
-    assert sent[0] == sent[1] == sent[2] > 0
 
 
 def test_a_run_with_replicated_rows_is_predicted_on_any_number_of_ranks(tmp_path):

@@ -40,7 +40,7 @@ if TYPE_CHECKING:  # what a type checker finds under these names
     from .samplers import sampler as sampler, Sampler as Sampler, Subgraph as Subgraph
     from .analysis import measure as measure, VolumeReport as VolumeReport
     from .dist import world as world, Communicator as Communicator, run_threads as run_threads
-    from .cost.grid import ProcessGrid as ProcessGrid
+    from .cost.pairs import ProcessGrid as ProcessGrid
     from .layers import Layer as Layer, Stack as Stack
     from .layers.foreign.wrap import wrap as wrap
     from .layers.foreign.typed_graphs import to_pyg as to_pyg, to_dgl as to_dgl
@@ -50,7 +50,7 @@ if TYPE_CHECKING:  # what a type checker finds under these names
     from .training.rollouts import rollout as rollout, Rollout as Rollout
     from .experiment.fit import train as train
     from .exactness.verify import verify as verify
-    from .exactness.verification import Verification as Verification
+    from .exactness.compared import Verification as Verification
     from .experiment import resume as resume, Checkpoints as Checkpoints, save_run as save_run
     from .experiment.predictions import predict as predict, Predictions as Predictions, load_run as load_run
     from .experiment.link_prediction import load_links as load_links, LinkPredictor as LinkPredictor
@@ -67,7 +67,7 @@ _NAMES = {
     "samplers": "sampler Sampler Subgraph",
     "analysis": "measure VolumeReport",
     "dist": "world Communicator run_threads",
-    "cost.grid": "ProcessGrid",
+    "cost.pairs": "ProcessGrid",
     "layers": "Layer Stack",
     "layers.foreign.wrap": "wrap",
     "layers.foreign.typed_graphs": "to_pyg to_dgl",
@@ -77,7 +77,7 @@ _NAMES = {
     "training.rollouts": "rollout Rollout",
     "experiment.fit": "train",
     "exactness.verify": "verify",
-    "exactness.verification": "Verification",
+    "exactness.compared": "Verification",
     "experiment": "resume Checkpoints save_run",
     "experiment.predictions": "predict Predictions load_run",
     "experiment.link_prediction": "load_links LinkPredictor",

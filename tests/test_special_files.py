@@ -81,7 +81,7 @@ OWN = (
     "atomic.py", "machine.py", "cli/__init__.py", "dist/job/guard.py", "dist/job/protect.py", "spmm/kernels/cuda/launcher.py",
     "data/wordnet.py", "training/parts/scratch.py", "partition/folder/pipeline/rows.py",
     "partition/folder/pipeline/work.py", "partition/folder/pipeline/halo.py", "partition/folder/pipeline/pipeline.py",
-    "partition/folder/pipeline/edge_rows.py", "data/foreign.py",
+    "partition/folder/pipeline/edge_rows.py", "data/formats.py",
 )  # fmt: skip
 
 

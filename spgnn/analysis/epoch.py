@@ -10,7 +10,7 @@ import torch
 
 from ..errors import UsageError
 from ..layers import GCN, Stack
-from ..layers.hops import pruned_hops
+from ..layers.stack import pruned_hops
 from ..spmm.dry.dry import DryRun, dry_run
 from ..spmm.dry.dry_operator import Setting
 from ..spmm.dry.shapes import Shaped

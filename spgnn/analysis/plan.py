@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..config import EMBEDDING
-from ..cost.choose import HostMemory
 from ..cost.machines import Machine
-from ..cost.seconds import EDGE_PRICES, Dense, EpochTime, LayerWork, RankProduct, edge_price, epoch_seconds
+from ..cost.seconds import EDGE_PRICES, Dense, EpochTime, HostMemory, LayerWork, RankProduct, edge_price, epoch_seconds
 from ..partition import Partition
 from .planned import PlannedGraph, PlannedTraining
 from .training_memory import OF_ANY_RANK, RankMemory, rank_memory

@@ -1,11 +1,13 @@
 """A training before it runs: the graph that it reads, the nodes that it trains on, and what it chooses by itself.
 
-Shapes: N nodes, k parts, P = k c ranks. Imports no communicator.
+LinkRows: the exchange of rows of pairs in the first epoch of links, whose draw is known.
+Shapes: N nodes, k parts, P = k c ranks; T training links, K negatives of each, U updates. Imports no communicator.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -14,20 +16,77 @@ import scipy.sparse as sp
 
 from ..config import EMBEDDING, MeasureConfig, PlanConfig, TrainConfig
 from ..config.names import ITEMSIZE, SCHEMES, Edges, On
-from ..cost.choose import choose_pruning, choose_scheme
 from ..cost.machines import Machine
 from ..cost.memory import array_bytes, csr_bytes, sum_bytes
 from ..cost.pairs import count_pairs, grid_of, on_ranks, reached_rows
+from ..cost.seconds import choose_pruning, choose_scheme
 from ..errors import GraphError
 from ..graph import WITH_LOOPS, Graph, given_split, labelled, random_split, split_as, with_self_loops
+from ..graph.links import TRAIN, Links
 from ..partition import Partition
-from .volume_report import VolumeReport
+from .volume_report import Exchange, VolumeReport
 from .volumes import counts_of_all, measure, stays_sparse
 
 if TYPE_CHECKING:
     from ..spmm.dry.dry import DryRun
     from .epoch import FixedModel
-    from .link_rows import LinkRows
+
+
+# Bytes of a link and of a node in lists of links, of negatives, of what is left out of ranks, and of where rows are; of a
+# pair; arrays as large as learned rows: gradient, two moments of Adam, the best ones.
+LINK_BYTES, NODE_BYTES, PAIR_BYTES, STATES = 120, 36, 21, 4
+
+
+class LinkRows:
+    """The rows that Objective exchanges in each update of LinkStep. Args: F columns of Z; row_bytes of a row of them."""
+
+    def __init__(self, links: Links, config: MeasureConfig | PlanConfig | TrainConfig, F: int, row_bytes: int):
+        from ..links.scored_pairs import negatives_of
+
+        self.links, self.config, self.F, self.row_bytes, train_T = links, config, F, row_bytes, links.of(TRAIN)
+        self.size, T = config.batch or len(train_T), len(train_T)
+        self.n_updates = -(-T // self.size)
+        order = np.random.default_rng([config.seed, 1]).permutation(T) if self.n_updates > 1 else np.arange(T)
+        self.update_T = np.argsort(order) // self.size
+        self.source_T, target_T = links.source_T[train_T], links.target_T[train_T]
+        self.others_TK = target_T[:, None]
+        if config.loss != "softmax":
+            drawn = negatives_of(links, config.negatives, config.seed).draw(self.source_T, target_T, train_T, 1)
+            self.others_TK = np.concatenate([self.others_TK, drawn[0]], axis=1)
+
+    def rows(self, owner_N: np.ndarray, P: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the rows of all updates, (P, P), of which each has a node once, and the most of one in and out, (P,)."""
+        N, rank_T = len(owner_N), owner_N[self.source_T].astype(np.int64)
+        keys_TK = (self.update_T * P + rank_T)[:, None] * N + self.others_TK
+        place, node = np.divmod(np.unique(keys_TK[owner_N[self.others_TK] != rank_T[:, None]]), N)
+        update, rank = np.divmod(place, P)
+        most = lambda of: np.bincount(update * P + of, minlength=self.n_updates * P).reshape(-1, P).max(axis=0)
+        rows_PP = np.bincount(owner_N[node] * P + rank, minlength=P * P).reshape(P, P)
+        return rows_PP, most(rank), most(owner_N[node])
+
+    def added(self, report: VolumeReport) -> VolumeReport:
+        """Return the report of an epoch: passes of each update, then rows of pairs, their ids, and gradients back."""
+        U, rows_PP = self.n_updates, self.rows(report.pairs.partition.owner_N, report.k)[0]
+        back = Exchange(0, "backward", "pairs", self.F, self.row_bytes + 4, rows_PP.T)  # ids travel as gradients do
+        sent = (
+            *(replace(of, rows_PP=of.rows_PP * U) for of in report.sent),
+            replace(back, direction="forward", row_bytes=self.row_bytes, rows_PP=rows_PP),
+            back,
+        )
+        exchanges, names = [exchange.to_dict() for exchange in sent], ("rows_sent", "bytes", "multiply_adds")
+        layers = tuple(replace(of, **{name: U * getattr(of, name) for name in names}) for of in report.layers)
+        total = sum(exchange["bytes"] for exchange in exchanges)
+        return replace(report, sent=sent, exchanges=exchanges, layers=layers, bytes_per_epoch=total)
+
+    def memory(self, owner_N: np.ndarray, P: int, is_learned: bool) -> list[dict[str, int]]:
+        """Return the bytes that links take of each rank: of lists, of rows and gradients of pairs, of learned rows."""
+        n_P, (_, in_P, out_P) = np.bincount(owner_N, minlength=P), self.rows(owner_N, P)
+        lists = LINK_BYTES * len(self.links.split_T) + NODE_BYTES * len(owner_N)
+        lists += PAIR_BYTES * (1 + self.others_TK.shape[1]) * min(self.size, len(self.source_T)) // P
+        tables_P = self.row_bytes * (2 * n_P + 3 * in_P + out_P if P > 1 else n_P)
+        learned_P = STATES * n_P * self.config.hidden * self.row_bytes // self.F * is_learned
+        parts = zip(tables_P.tolist(), learned_P.tolist())
+        return [{"links": lists, "rows of pairs": rows, "learned rows": learned} for rows, learned in parts]
 
 
 class PlannedGraph:
@@ -130,7 +189,6 @@ class PlannedTraining:
         if (links := self.planned.graph.links) is None or self.layers is None:
             return None
         from ..layers.stack import layers_of
-        from .link_rows import LinkRows
 
         F = layers_of(self.layers.model)[-1].f_out
         return LinkRows(links, self.config, F, F * sum_bytes(self.itemsize))

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..config.names import SENDS_SUMS
-from ..cost.grid import ProcessGrid
 from ..cost.memory import sum_bytes
-from ..cost.pairs import Counts, count_pairs
+from ..cost.pairs import Counts, ProcessGrid, count_pairs
 from ..cost.schedule import row_bytes
 from ..errors import UsageError, nearest
 from ..graph import Graph

@@ -13,8 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..config.names import SCHEMES, Order
-from ..cost.grid import ProcessGrid
-from ..cost.pairs import grid_of, reached_rows
+from ..cost.pairs import ProcessGrid, grid_of, reached_rows
 from ..cost.schedule import keeps_sparse, row_bytes
 from ..errors import UsageError, check_integer, nearest
 from ..graph import Graph, check_is_graph, with_self_loops

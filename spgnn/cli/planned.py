@@ -166,7 +166,7 @@ class Planned(Generic[Config]):
 
         Without --ranks P = k c. Raises: UsageError with those that would fit, where none does.
         """
-        from ..cost.grid import ProcessGrid, valid_replications
+        from ..cost.pairs import ProcessGrid, valid_replications
 
         config = self.config
         sizes = integers("ranks", config.ranks) if config.ranks else () if config.partition else (4,)

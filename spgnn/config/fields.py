@@ -1,7 +1,7 @@
 """An option is a field of a frozen dataclass: one TOML key, one command-line option, one keyword.
 
 A group is a dataclass of options that belong together, with a heading. The options of a command are a dataclass that
-inherits its groups, so that each option is declared once.
+inherits its groups, so that each option is declared once. Registry: families, samplers and partitioners by name.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numbers
 import os
 import tomllib
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import Field, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -23,6 +23,7 @@ from ..errors import InputError, UsageError, nearest
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
 
 Config = TypeVar("Config", bound="DataclassInstance")  # a dataclass of options
 MOST_COUNT = 10**12  # of what is counted in integers without a bound of its own
@@ -184,3 +185,44 @@ def _toml(value: Any) -> str:
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # the one difference to TOML
     return repr(value)
+
+
+Entry = TypeVar("Entry")
+
+
+class Registry(dict[str, Entry]):
+    """name -> entry. A name can be registered again, except a built-in one.
+
+    Args: what      an entry, as errors call it; built_in: names that spgnn registers itself.
+          example   how a user registers one.
+    """
+
+    def __init__(self, what: str, built_in: Collection[str], example: str):
+        super().__init__()
+        self.what, self.built_in, self.example = what, frozenset(built_in), example
+
+    def check_name(self, name: str) -> None:
+        """Raise UsageError unless a user, or spgnn for the first time, may register this name."""
+        if not isinstance(name, str) or not name:
+            raise UsageError(f"a {self.what}'s name is {name!r}; expected text, such as {self.example}")
+        if name in self and name in self.built_in:
+            raise UsageError(f"{self.what} {name!r} is built in; choose another name")
+
+    def find(self, name: str, called: str = "") -> Entry:
+        """Return the entry of a name. Raises: UsageError with the nearest name; called: what it names, such as --model."""
+        if name not in self:
+            raise UsageError(f"{called or self.what} {name!r} is not known{nearest(name, self)}")
+        return self[name]
+
+
+def keyword_options(f: Callable) -> dict[str, Any]:
+    """Return {name: default} of the keyword-only parameters of a function: the options of what it makes."""
+    return {p.name: p.default for p in inspect.signature(f).parameters.values() if p.kind is p.KEYWORD_ONLY}
+
+
+def check_known(what: str, given: Mapping[str, Any], options: Collection[str]) -> None:
+    """Raise UsageError for an option that `what` does not have."""
+    for option in given:
+        if option not in options:
+            hint = nearest(option, options) if options else "; it has none"
+            raise UsageError(f"{what} has no option {option!r}{hint}")

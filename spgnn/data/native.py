@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from ..atomic import open_regular, read_regular
 from ..errors import FormatError, GraphError, InputError
 from ..graph import Edges, Graph
-from ..graph.ids import unpacked_ids
+from ..graph.checks import unpacked_ids
 from .formats import Progress, reader
 from .manifest import checked_manifest
 from .readers.npz import read_npy

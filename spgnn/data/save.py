@@ -16,7 +16,7 @@ from ..atomic import check_replaceable, new_folder
 from ..config.names import Edges
 from ..errors import GraphError, UsageError
 from ..graph import Graph, check_is_graph, split_as
-from ..graph.ids import packed_ids
+from ..graph.checks import packed_ids
 from .formats import Progress
 from .load import load_graph
 from .manifest import seal

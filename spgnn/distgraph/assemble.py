@@ -15,8 +15,8 @@ import scipy.sparse as sp
 import torch
 
 from ..config import Distribution
-from ..cost.choose import choose_scheme
 from ..cost.machines import load_machine, this_host
+from ..cost.seconds import choose_scheme
 from ..dist import Communicator
 from ..dist.consistency import check_same
 from ..errors import InputError, from_root, together

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 import torch
 
 from ..config import Distribution, Training, build, shared_values
-from ..cost.grid import ProcessGrid
+from ..cost.pairs import ProcessGrid
 from ..data.arrays import FROM_LIBRARY
 from ..dist import Communicator, SelfCommunicator
 from ..dist.consistency import check_same, digest, versions

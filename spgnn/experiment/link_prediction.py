@@ -22,12 +22,11 @@ from ..errors import CheckpointError, FormatError, GraphError, UsageError, check
 from ..graph import Graph, Links
 from ..layers.decoders import decoder_of
 from ..training.link_scorer import ALL, QUERIES, LinkScorer
-from .checkpoint import write_array
+from .checkpoint import check_graph, check_names, graph_facts, made_on, write_array
 from .later_graph import check_related, matched_graph
 from .named import Columns, EndNames, check_table, places, write_table
 from .opening import Show, Source, check_run, distribution
 from .prediction import PREDICT, KeptRun, fitted
-from .restoring import check_graph, check_names, graph_facts, made_on
 
 Ids = Sequence | np.ndarray
 

@@ -12,7 +12,7 @@ import torch
 from ..atomic import check_not_read, check_writable
 from ..config import NAMED_FILE, Distribution, TrainConfig, input_files, is_of_run, read_toml, toml_values
 from ..config.names import Evaluation, Task
-from ..cost.grid import valid_replications
+from ..cost.pairs import valid_replications
 from ..dist import Communicator
 from ..dist.consistency import digest
 from ..distgraph import DistGraph, Parts
@@ -29,11 +29,21 @@ from ..training.parts.evaluation import choose_evaluation
 from ..training.parts.inference import LayerwiseScorer
 from ..training.scorer import split_of
 from ..training.steps.step import sum_ranks
-from .checkpoint import best_checkpoint, finite, load_checkpoint, model_spec, read_json, write_array
+from .checkpoint import (
+    best_checkpoint,
+    check_graph,
+    check_names,
+    finite,
+    graph_facts,
+    load_checkpoint,
+    made_on,
+    model_spec,
+    read_json,
+    write_array,
+)
 from .later_graph import check_related, columns_of_run, matched_graph, unknown_classes
 from .named import Names, check_table, prediction_columns, write_table
 from .opening import Show, Source, check_run, distribution
-from .restoring import check_graph, check_names, graph_facts, made_on
 
 PREDICT = "predict this one by --graph GRAPH --out FILE, or train again"
 

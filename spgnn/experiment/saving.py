@@ -22,9 +22,26 @@ from ..graph import ColumnNames
 from ..layers.registry import ModelSpec
 from ..training.node_rows import gathered, node_weights, own
 from ..training.trainer import Trainer
-from .checkpoint import BEST, HISTORY, MANIFEST, OPTIMIZER, WEIGHTS, Files, finite, prune, save_checkpoint, to_bytes
+from .checkpoint import (
+    BEST,
+    HISTORY,
+    MANIFEST,
+    OPTIMIZER,
+    WEIGHTS,
+    Checkpoint,
+    Files,
+    Say,
+    check_graph,
+    check_names,
+    check_parts,
+    finite,
+    graph_facts,
+    newest,
+    prune,
+    save_checkpoint,
+    to_bytes,
+)
 from .folder import RunFolder
-from .restoring import Checkpoint, Say, check_graph, check_names, check_parts, graph_facts, newest
 
 
 class Checkpoints:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from ..config import names
 from ..config.names import Duplicates, Task
 from ..errors import GraphError, NamesKeywords, UsageError, check_keywords, nearest
-from .checks import check_bipartite, check_graph, check_unchanged, read_only
+from .checks import check_bipartite, check_graph, check_unchanged, checked_classes, checked_ids, read_only
 from .columns import checked_names
 from .digest import edges_digest, fingerprint_of, table_digest
 from .edge_attr import (
@@ -25,7 +25,6 @@ from .edge_attr import (
     with_reverse_edges,
     without_parallel,
 )
-from .ids import checked_classes, checked_ids
 from .loaded import NOUNS, count_labels, graph_notes, label_notes
 from .node_types import NodeTypes, check_relations, checked_node_types, types_line
 from .normal import Norm, normalise

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..config.registry import Registry
+from ..config.fields import Registry
 from ..errors import UsageError, check_integer
 from ..spmm.kernels import _kernels
 

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ..config import TrainConfig, build
+from ..config.fields import Registry, check_known
 from ..config.groups import ModelConfig, OnConfig, OperatorConfig
 from ..config.names import MODELS, Norm
-from ..config.registry import Registry, check_known
 from ..errors import UsageError, check_integer, nearest
 
 if TYPE_CHECKING:  # options are checked without torch

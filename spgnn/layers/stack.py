@@ -1,4 +1,4 @@
-"""Stack: layers one after the other, with dropout between them."""
+"""Stack: layers one after the other, with dropout between them; the hops of its layers, by which steps may compute some rows."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from ..config.names import NORMS, Norm
 from ..errors import NamesKeywords, ShapeError, UsageError, check_choice, nearest
 from ..spmm.chains.autograd import mixed_precision
 from ..spmm.chains.dropout import NOTHING, EpochKeys, Key, check_rate, dropout_key
+from ..spmm.dry.dry import DryRun
 from ..spmm.operator.features import AnyRows
 from ..spmm.operator.protocol import Operator
+from ..spmm.operator.subgraph import INDUCED
 from ..spmm.operator.view import LayerView
 from .foreign.on_ranks import OnRanks
 from .layer import Layer, hops_of, initialise, is_row_wise, width_of
@@ -307,3 +309,56 @@ def set_epoch(model: nn.Module, seed: int, epoch: int | EpochKeys) -> None:
     seeded = [module for module in model.modules() if isinstance(module, Seeded)]
     for number, module in enumerate(sorted(seeded, key=lambda module: not isinstance(module, Stack))):  # Stacks first
         module.number, module.seed, module.epoch = number, seed, epoch
+
+
+def pruned_hops(model: nn.Module, run: DryRun | None) -> tuple[tuple[int, ...], str]:
+    """Return the hops of each layer, 0 or 1, and ""; or, where rows cannot be pruned, () and the reason.
+
+    Args: run  the dry run of the model with all rows; None: the model cannot run without data.
+    """
+    if not isinstance(model, Stack) or type(model).forward is not Stack.forward:
+        return (), f"{type(model).__name__} is not a Stack, whose layers come one after the other"
+    if any(module._forward_pre_hooks or module._forward_hooks for module in (model, *model.layers)):
+        return (), "a hook may replace the rows of a layer"
+    if getattr(model, "jump", None):
+        return (), "the last layer reads the rows of all layers (jump)"
+    hops: list[int] = []
+    for number, layer in enumerate(model.layers, start=1):
+        of_layer = hops_of(layer)
+        named = f"layer {number}, {type(layer).__name__},"
+        if of_layer is None:
+            return (), f"{named} declares no hops and may read any rows"
+        if of_layer not in (0, 1):
+            return (), f"{named} reads rows that are {of_layer} hops away"
+        if not of_layer and run is not None and run.layer(number).products:
+            return (), f"{named} declares hops = 0, and multiplies with A"
+        hops.append(of_layer)
+    return (tuple(hops), "") if run is not None else ((), "the model cannot run without data")
+
+
+def block_hops(model: nn.Module, n_blocks: int) -> tuple[int, ...]:
+    """Return the number of blocks that each layer takes, 1 or 0, of a sampler that makes one block per layer with A.
+
+    A block serves one product. A layer that declares no hops takes one block.
+    Raises: UsageError for a model that is no Stack or never multiplies with A, for a layer that multiplies several
+            times, and for a number of blocks that is not the number of layers with A.
+    """
+    if not isinstance(model, Stack) or type(model).forward is not Stack.forward:
+        raise UsageError(f"{type(model).__name__} is not a Stack, and cannot use a block for each layer: {INDUCED}")
+    hops = []
+    for number, layer in enumerate(model.layers, start=1):
+        of_layer = hops_of(layer)
+        if isinstance(layer, Stack) or (of_layer or 0) > 1:
+            what = "is a Stack" if isinstance(layer, Stack) else f"reads rows that are {of_layer} hops away"
+            raise UsageError(
+                f"layer {number}, {type(layer).__name__}, {what}, and cannot use the block of one layer: {INDUCED}"
+            )
+        hops.append(1 if of_layer is None else of_layer)
+    if not any(hops):
+        raise UsageError(f"no layer of the model multiplies with A, and takes a block of the sampler: {INDUCED}")
+    if sum(hops) != n_blocks:
+        raise UsageError(
+            f"the sampler makes blocks for {n_blocks} layers, {sum(hops)} layers of the model multiply with A: give it "
+            f"{sum(hops)} fan-outs, or {INDUCED}"
+        )
+    return tuple(hops)

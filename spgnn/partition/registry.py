@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from ..config.fields import Registry, check_known, keyword_options
 from ..config.names import PARTITIONERS as BUILT_IN
-from ..config.registry import Registry, check_known, keyword_options
 from ..errors import PartitionError, SpgnnError, UsageError, is_number
 from ..graph import Graph, check_is_graph
 from .checks import check_balance, check_k, check_scheme, check_seed

@@ -3,11 +3,9 @@
 Subgraph number i is a function of the graph, the options, the seed and i alone, whoever draws it.
 """
 
-from .graph_arrays import GraphArrays, graph_arrays
-from .induced import InducedSampler, induce
+from .graph_arrays import GraphArrays, InducedSampler, graph_arrays, induce
 from .maker import Maker
-from .neighbour import Labor, Neighbour
-from .node_samplers import Cluster, Edge, Frontier, Node, Walk, Whole
+from .node_samplers import Cluster, Edge, Frontier, Labor, Neighbour, Node, Walk, Whole
 from .normalise import Coefficients, presample
 from .operators import operators
 from .pool import SamplerPool

@@ -1,10 +1,11 @@
-"""GraphArrays: the structure of a graph as the loops of this package read it.
+"""GraphArrays: the structure of a graph as the loops of this package read it; the subgraph that nodes induce.
 
-Shapes: N nodes, E nonzeros.
+Shapes: N nodes, E nonzeros of the graph; m drawn nodes, e nonzeros between them.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from functools import cached_property
 
@@ -14,6 +15,7 @@ from ..config.names import Norm
 from ..errors import GraphError
 from ..graph import DIVIDES, WITH_LOOPS, BadWeight, Graph, bad_weight, check_is_graph, factors, lacks_loop
 from . import _samplers
+from .sample import Pattern, Sample
 
 
 class GraphArrays:
@@ -95,3 +97,46 @@ def _are_ones(data: np.ndarray) -> bool:
 
 def _as_weights(data: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(data, np.float64 if data.dtype == np.float64 else np.float32)
+
+
+DRAWS, ORDER = 0, 1  # streams of a seed: what is drawn, the order of an epoch
+
+
+def int64_of(nodes: np.ndarray) -> np.ndarray:
+    """Return integers of any type and layout as loops take them."""
+    return np.ascontiguousarray(nodes).astype(np.int64, casting="safe", copy=False)
+
+
+def induce(graph: GraphArrays, node_m: np.ndarray) -> Sample:
+    """A[V][:, V]: return the nonzeros between nodes, with local ids in the order of the nodes.
+
+    Args:   node_m  (m,) int64, sorted and distinct.
+    Raises: ValueError if they are not, or not of the graph.
+    One pass over the rows of the nodes; the indices of each row ascend without being sorted.
+    """
+    node_m = int64_of(node_m)
+    indptr, indices, place_e = _samplers.induce(graph.indptr, graph.indices, node_m)
+    return Sample(node_m, (Pattern((len(node_m), len(node_m)), indptr, indices, place_e),))
+
+
+class InducedSampler(ABC):
+    """Draws nodes; the subgraph is the one that they induce."""
+
+    name: str
+    n_blocks = 0
+    rescales = True
+
+    def __init__(self, graph: Graph | GraphArrays):
+        self.graph = graph_arrays(graph)
+
+    @abstractmethod
+    def draw(self, seed: int, index: int) -> np.ndarray:
+        """Return the nodes of draw number index, int64 of any shape, duplicates included."""
+
+    def nodes(self, seed: int, index: int) -> np.ndarray:
+        """Return the nodes of subgraph number index, (m,) int64, sorted and distinct."""
+        return _samplers.distinct(int64_of(self.draw(seed, index)), self.graph.N)
+
+    def sample(self, seed: int, index: int) -> Sample:
+        """Return subgraph number index."""
+        return induce(self.graph, self.nodes(seed, index))

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from ..config.fields import Registry, check_known, keyword_options
 from ..config.groups import SamplerConfig
 from ..config.names import SAMPLERS as BUILT_IN
-from ..config.registry import Registry, check_known, keyword_options
 from ..errors import SamplerError, SpgnnError, UsageError
 from ..graph import Graph
-from .graph_arrays import GraphArrays, graph_arrays
-from .induced import InducedSampler
+from .graph_arrays import GraphArrays, InducedSampler, graph_arrays
 from .sample import Sampler
 
 NONE = "none"  # --sampler of a training on all nodes at once

@@ -11,8 +11,8 @@ from spgnn.analysis import planned as planning
 from spgnn.analysis.epoch import gcn_of
 from spgnn.analysis.planned import PlannedGraph, PlannedTraining, train_nodes
 from spgnn.config import PlanConfig, TrainConfig
-from spgnn.cost.choose import choose_scheme
 from spgnn.cost.machines import this_host
+from spgnn.cost.seconds import choose_scheme
 from spgnn.dist import run_threads
 from spgnn.distgraph import assemble
 from spgnn.errors import GraphError, UsageError

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from spgnn.cost.choose import choose_scheme
 from spgnn.cost.machines import load_machine, this_host
 from spgnn.cost.seconds import (
     LayerWork,
     RankProduct,
     all_reduce_seconds,
+    choose_scheme,
     epoch_seconds,
     exchange_seconds,
     gemm_seconds,

@@ -15,7 +15,7 @@ from command_line import run
 
 import spgnn
 from spgnn.data import detect_format, formats, known_formats, load_graph, read_graph, reader, save_graph
-from spgnn.data.foreign import FILES, foreign
+from spgnn.data.formats import FILES, foreign
 from spgnn.data.gallery import path as path_graph
 from spgnn.errors import FormatError, InputError, PartitionError, ResourceError, UsageError
 from spgnn.graph import ColumnNames, GraphColumns, loaded_line, normalise

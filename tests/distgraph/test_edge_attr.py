@@ -14,7 +14,7 @@ from worlds import parallel
 from spgnn import distribute, part_graph, save_partition, train
 from spgnn.distgraph import Parts
 from spgnn.errors import InputError, ShapeError, UsageError, together
-from spgnn.experiment.restoring import graph_facts
+from spgnn.experiment.checkpoint import graph_facts
 from spgnn.graph import Graph, graph_from_coo
 from spgnn.graph.structure import multi_from_coo
 from spgnn.layers import GCN, Stack

@@ -16,8 +16,8 @@ from spgnn.cost.pairs import grid_of
 from spgnn.distgraph import distribute
 from spgnn.layers import GAT, GCN, Stack
 from spgnn.partition import part_graph
+from spgnn.partition.cover import two_tier_tables
 from spgnn.partition.hosts import host_of
-from spgnn.partition.two_tier import two_tier_tables
 from spgnn.spmm.exchange.relayed import RelayedPlan
 
 HOSTS = {3: (2,), 4: (1, 2), 6: (2,), 8: (4,)}  # ranks: hosts; of 3 ranks one host has 2

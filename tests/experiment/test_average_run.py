@@ -16,10 +16,10 @@ import spgnn
 from spgnn.config import TrainConfig, continued
 from spgnn.dist import SelfCommunicator, run_threads
 from spgnn.errors import CheckpointError, NumericalError, ResourceError, UsageError
-from spgnn.experiment.averaging import make_parts
 from spgnn.experiment.folder import hold_folder
 from spgnn.experiment.prediction import predict
 from spgnn.experiment.train import run
+from spgnn.experiment.ways import make_parts
 
 pytestmark = pytest.mark.slow
 GRAPH = "sbm:n=60,seed=1"
@@ -128,7 +128,7 @@ def test_memory_decides_the_number_of_parts(tmp_path, monkeypatch):
     assert len(said) >= 2 and f"S = {S / 1e6:,.1f} MB" in said[0]
     assert spgnn.load_partition(tmp_path / "parts").k == workload.k
     said.clear()
-    monkeypatch.setattr("spgnn.experiment.averaging.CUTS", 2)
+    monkeypatch.setattr("spgnn.experiment.ways.CUTS", 2)
     with pytest.raises(ResourceError, match=r"\d+ parts do not fit: the largest with its halo"):  # halos grow with k
         make_parts(graph, tmp_path / "parts", replace(config, hops=3), 2, 10**6 + S // 5, said.append)
     assert len(said) == 3  # the first sum, and one for each cut

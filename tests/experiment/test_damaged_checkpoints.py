@@ -17,8 +17,7 @@ from spgnn.data.manifest import seal
 from spgnn.dist import SelfCommunicator
 from spgnn.errors import CheckpointError, ResourceError, SpgnnError, exit_code_of
 from spgnn.experiment import predict, resume, run, saving
-from spgnn.experiment.checkpoint import best_checkpoint, list_checkpoints, read_manifest
-from spgnn.experiment.restoring import Checkpoint, newest_whole
+from spgnn.experiment.checkpoint import Checkpoint, best_checkpoint, list_checkpoints, newest_whole, read_manifest
 
 SOURCE = "sbm:n=60,classes=3,features=6,seed=1"
 MUTATIONS = int(os.environ.get("SPGNN_MUTATIONS", 200))  # 1,000 take two minutes

@@ -14,8 +14,7 @@ from spgnn.data import save_graph
 from spgnn.dist import SelfCommunicator, run_threads
 from spgnn.errors import CheckpointError, GraphError, InputError
 from spgnn.experiment import predict, run
-from spgnn.experiment.checkpoint import read_json
-from spgnn.experiment.restoring import newest_whole
+from spgnn.experiment.checkpoint import newest_whole, read_json
 from spgnn.graph import ColumnNames
 from spgnn.partition import part_graph, save_partition
 

@@ -18,7 +18,7 @@ from spgnn.dist import SelfCommunicator, run_threads
 from spgnn.distgraph import distribute
 from spgnn.errors import CheckpointError
 from spgnn.experiment import checkpoint, predict, resume, run
-from spgnn.experiment.restoring import graph_facts
+from spgnn.experiment.checkpoint import graph_facts
 from spgnn.graph import Graph
 from spgnn.partition import part_graph, save_partition
 

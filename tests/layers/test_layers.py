@@ -11,8 +11,8 @@ from graphs import dense_operator, random_graph
 
 from spgnn.errors import UsageError
 from spgnn.layers import ACTIVATIONS, GCN, Layer, Stack
-from spgnn.layers.hops import pruned_hops
 from spgnn.layers.layer import hops_of
+from spgnn.layers.stack import pruned_hops
 from spgnn.spmm.dry.dry import dry_run
 from spgnn.spmm.dry.dry_operator import Setting
 

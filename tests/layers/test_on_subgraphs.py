@@ -11,8 +11,7 @@ from subgraphs import DenseSubgraph, blocks, induced, subgraph_of
 from spgnn.dist import SelfCommunicator
 from spgnn.errors import ShapeError, UsageError
 from spgnn.layers import APPNP, GAT, GCN, GCNII, GIN, MLP, NGNN, SAGE, SGC, Layer, LightGCN, MixHop, Stack
-from spgnn.layers.hops import block_hops
-from spgnn.layers.stack import set_epoch
+from spgnn.layers.stack import block_hops, set_epoch
 from spgnn.spmm.kernels.buffers import BufferPool
 from spgnn.spmm.operator.features import SparseRows
 from spgnn.spmm.operator.subgraph import SubgraphOperators

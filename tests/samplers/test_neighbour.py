@@ -17,7 +17,7 @@ from test_frontier import p_same
 from spgnn.errors import GraphError, ShapeError, UsageError
 from spgnn.graph import Graph, graph_from_coo
 from spgnn.samplers import SAMPLERS, graph_arrays, make_sampler, operators
-from spgnn.samplers.neighbour import Labor, Neighbour
+from spgnn.samplers.node_samplers import Labor, Neighbour
 from spgnn.samplers.targets import Targets, balancing_weights
 
 RIGHT, WRONG = 1e-4, 1e-9

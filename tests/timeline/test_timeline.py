@@ -14,7 +14,7 @@ from spgnn.config import TrainConfig
 from spgnn.distgraph import distribute
 from spgnn.errors import InputError, NumericalError
 from spgnn.experiment import run
-from spgnn.experiment.observe import observed, time_operations
+from spgnn.experiment.train import observed, time_operations
 from spgnn.layers import GCN, Stack
 from spgnn.spmm.operator.timing import Operations
 from spgnn.timeline.outputs import log_view, read_trace, write_own_trace, write_trace

@@ -9,7 +9,7 @@ from graphs import random_graph
 from worlds import parallel
 
 from spgnn.config import TrainConfig
-from spgnn.cost.choose import HostMemory
+from spgnn.cost.seconds import HostMemory
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.layers import GCN, MLP, Stack

@@ -9,7 +9,7 @@ from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.errors import NumericalError
-from spgnn.experiment.observe import ObservedStep
+from spgnn.experiment.train import ObservedStep
 from spgnn.layers import GCN, Stack
 from spgnn.timeline.recorder import Recorder
 from spgnn.training import Trainer

@@ -13,9 +13,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from spgnn.cost.grid import ProcessGrid
 from spgnn.cost.machines import Machine
-from spgnn.cost.pairs import Counts, grid_of
+from spgnn.cost.pairs import Counts, ProcessGrid, grid_of
 from spgnn.cost.schedule import chain_order
 from spgnn.cost.seconds import EpochTime, LayerWork, RankProduct, epoch_seconds
 

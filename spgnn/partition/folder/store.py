@@ -28,8 +28,8 @@ from ...data.readers.npz import read_npy
 from ...data.save import write_npy
 from ...errors import InputError, PartitionError, SpgnnError, UsageError
 from ...graph import TRAIN, ColumnNames, Graph, count_classes, fingerprint, labelled, task_of
+from ...graph.checks import checked_ids, packed_ids, unpacked_ids
 from ...graph.graph import EDGE_META
-from ...graph.ids import checked_ids, packed_ids, unpacked_ids
 from ..checks import check_hops
 from ..partition import Partition
 from .blocks import (

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ...cost.grid import ProcessGrid
+from ...cost.pairs import ProcessGrid
 from ...dist import Communicator
 from ..kernels.buffers import Pool
 from ..operator.place import Place

@@ -1,6 +1,6 @@
 """The two-tier exchange: what crosses between two hosts crosses once, gathered in the one and spread in the other.
 
-The items that cross are raw rows of H and partial sums, see partition/two_tier.py. Ranks 0 and 1 of host 0 own rows a
+The items that cross are raw rows of H and partial sums, see partition/cover.py. Ranks 0 and 1 of host 0 own rows a
 and b; ranks 2 and 3 of host 1 read them. Item 0 is row a, which both read; item 1 is the sum s over a and b for row i of
 rank 2:
 
@@ -40,7 +40,7 @@ import torch
 
 from ...dist import Communicator
 from ...errors import agree
-from ...partition.two_tier import cover_hosts
+from ...partition.cover import cover_hosts
 from ..kernels.buffers import sum_dtype
 from ..kernels.csr import LocalCSR
 from ..operator.timing import PACK, UNPACK, spmm_flops

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from ...cost.grid import slices
+from ...cost.pairs import slices
 from ...dist import Communicator
 from ..kernels.buffers import Pool
 from ..operator.timing import Operations

@@ -9,9 +9,8 @@ import numpy as np
 import torch
 
 from . import _kernels  # after torch: both then share one OpenMP library
-from .attention_kernels import HostAttention
+from .attention_kernels import HostAttention, HostEdges
 from .buffers import array_of, arrays, sum_dtype
-from .edge_kernels import HostEdges
 from .tile_rule import is_wide
 from .tiles import Passes, cut, multiply_slices, slice_width
 from .torch_dense import TorchDense

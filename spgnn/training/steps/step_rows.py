@@ -16,13 +16,12 @@ import torch
 
 from ...analysis.training_memory import epoch_parts
 from ...config import TrainConfig
-from ...cost.choose import HostMemory, choose_pruning
 from ...cost.memory import MEMORY_SHARE
+from ...cost.seconds import HostMemory, choose_pruning
 from ...dist import Communicator
 from ...distgraph import DistGraph
 from ...errors import SpgnnError, UsageError
-from ...layers.hops import pruned_hops
-from ...layers.stack import layers_of, norms_of
+from ...layers.stack import layers_of, norms_of, pruned_hops
 from ...machine import free_address_bytes, host_id, memory_bytes, rss_bytes
 from ...spmm.dry.dry import DryRun, dry_run
 from ...spmm.dry.dry_operator import Setting, setting_of

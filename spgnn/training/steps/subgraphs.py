@@ -17,8 +17,7 @@ from ...distgraph import DistGraph
 from ...distgraph.assemble import features
 from ...errors import GraphError, UsageError, together
 from ...graph import Graph, induced_graph, labelled
-from ...layers.hops import block_hops
-from ...layers.stack import norms_of
+from ...layers.stack import block_hops, norms_of
 from ...samplers import (
     Coefficients,
     GraphArrays,

@@ -21,8 +21,8 @@ REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 class BaseCommunicator(ABC):
     """Communicator whose transport is six methods of the subclass.
 
-    `_reduce` and `_exchange` return a Request, one that has ended if wait; the other four wait. `_gather` returns the rows
-    of all ranks, and how many each has. Each first compares head, the call of this rank, with the other ranks' heads (headers.check_headers).
+    `_exchange` returns a Request, one that has ended if wait; the other five wait. `_gather` returns the rows of all ranks,
+    and how many each has. Each first compares head, the call of this rank, with the other ranks' heads (headers.check_headers).
     """
 
     def __init__(self, rank: int, size: int, traffic: Traffic | None = None):
@@ -32,15 +32,11 @@ class BaseCommunicator(ABC):
         self.phase = "set-up"
 
     def all_reduce(self, x: Buffer, op: Op = "sum") -> Buffer:
-        self.start_all_reduce(x, op, wait=True)
-        return x
-
-    def start_all_reduce(self, x: Any, op: Op = "sum", wait: bool = False) -> Request:
         array = headers.as_target(x, "x", self.rank)
         headers.check_op(array, op, self.rank)
         self.traffic.count_collective("all_reduce", array.nbytes)
-        head = headers.header("all_reduce", self.size, array, array.shape, headers.OPS.index(op))
-        return self._reduce(head, array, op, wait)
+        self._reduce(headers.header("all_reduce", self.size, array, array.shape, headers.OPS.index(op)), array, op)
+        return x
 
     def all_gather(self, x: Any) -> np.ndarray:
         array = headers.as_rows(x, "x", self.rank)
@@ -95,7 +91,7 @@ class BaseCommunicator(ABC):
         self._meet(headers.header("close", self.size))
 
     @abstractmethod
-    def _reduce(self, head: np.ndarray, x: np.ndarray, op: Op, wait: bool) -> Request: ...
+    def _reduce(self, head: np.ndarray, x: np.ndarray, op: Op) -> None: ...
 
     @abstractmethod
     def _exchange(
@@ -154,8 +150,8 @@ class SelfCommunicator(BaseCommunicator):
     def __init__(self):
         super().__init__(0, 1)
 
-    def _reduce(self, head: np.ndarray, x: np.ndarray, op: Op, wait: bool) -> Done:
-        return Done()
+    def _reduce(self, head: np.ndarray, x: np.ndarray, op: Op) -> None:
+        return None
 
     def _exchange(
         self, head: np.ndarray, send: np.ndarray, send_rows: np.ndarray, recv: np.ndarray, recv_rows: np.ndarray, wait:

@@ -85,8 +85,5 @@ class Communicator(Protocol):
     def start_all_to_all(self, send: Any, send_rows: Counts, recv: Any, recv_rows: Counts) -> Request:
         """Start all_to_all; both buffers stay untouched until the request has ended."""
 
-    def start_all_reduce(self, x: Any, op: Op = "sum") -> Request:
-        """Start all_reduce; x stays untouched until the request has ended."""
-
     def abort(self, exit_code: int, message: str) -> None:
         """End every rank of the job with exit_code, naming this rank, its phase and the message. Not collective."""

@@ -45,14 +45,10 @@ class SwapCommunicator(BaseCommunicator):
     def _meet(self, head: np.ndarray) -> np.ndarray:
         return _meet(self._link.open(), head, self.rank)
 
-    def _reduce(self, head: np.ndarray, x: np.ndarray, op: Op, wait: bool) -> Request:
+    def _reduce(self, head: np.ndarray, x: np.ndarray, op: Op) -> None:
         swap = self._link.open()
-
-        def body() -> None:
-            _meet(swap, head, self.rank)
-            _reduce(swap, x.reshape(-1), REDUCE[op], self.rank, self.size)
-
-        return _run(self._link, body, wait)
+        _meet(swap, head, self.rank)
+        _reduce(swap, x.reshape(-1), REDUCE[op], self.rank, self.size)
 
     def _exchange(
         self, head: np.ndarray, send: np.ndarray, send_rows: np.ndarray, recv: np.ndarray, recv_rows: np.ndarray, wait:
@@ -65,7 +61,10 @@ class SwapCommunicator(BaseCommunicator):
             _meet(swap, head, self.rank, recv_rows)
             swap(_pieces(send, send_rows), _pieces(recv, recv_rows))
 
-        return _run(self._link, body, wait)
+        if not wait:
+            return self._link.start(body)
+        body()
+        return Done()
 
     def _gather(self, head: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         swap = self._link.open()
@@ -99,13 +98,6 @@ class SwapCommunicator(BaseCommunicator):
         part = type(self)(rank, size, link, traffic)
         part.phase = self.phase
         return part
-
-
-def _run(link: Link, body: Callable[[], None], wait: bool) -> Request:
-    if not wait:
-        return link.start(body)
-    body()
-    return Done()
 
 
 def _meet(swap: Swap, head: np.ndarray, rank: int, recv_rows: np.ndarray | None = None) -> np.ndarray:

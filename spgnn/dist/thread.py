@@ -216,17 +216,12 @@ class ThreadCommunicator(BaseCommunicator):
         self._start(head, payload, payloads.extend)
         return payloads
 
-    def _reduce(self, head: np.ndarray, x: np.ndarray, op: Op, wait: bool) -> _ThreadRequest:
-        mine = x.copy()
-
-        def finish(payloads: list[Any]) -> None:
-            _check_untouched(x, mine, "x", self.rank)
-            total = payloads[0].copy()
-            for theirs in payloads[1:]:  # in rank order: bitwise equal on all ranks
-                REDUCE[op](total, theirs, out=total)
-            x[...] = total
-
-        return self._start(head, mine, finish, wait=wait)
+    def _reduce(self, head: np.ndarray, x: np.ndarray, op: Op) -> None:
+        payloads = self._meet(head, x.copy())
+        total = payloads[0].copy()
+        for theirs in payloads[1:]:  # in rank order: bitwise equal on all ranks
+            REDUCE[op](total, theirs, out=total)
+        x[...] = total
 
     def _exchange(
         self, head: np.ndarray, send: np.ndarray, send_rows: np.ndarray, recv: np.ndarray, recv_rows: np.ndarray, wait:
@@ -238,7 +233,8 @@ class ThreadCommunicator(BaseCommunicator):
             recv.fill(np.nan)  # reading before the request has ended gives NaN
 
         def finish(payloads: list[Any]) -> None:
-            _check_untouched(send, mine, "send", self.rank)
+            if not np.array_equal(send.reshape(-1).view(np.uint8), mine.reshape(-1).view(np.uint8)):
+                raise CollectiveError(f"rank {self.rank}: send was changed before its request had ended; wait first")
             for q, (theirs, their_starts) in enumerate(payloads):
                 start, stop = their_starts[self.rank : self.rank + 2]
                 recv[recv_starts[q] : recv_starts[q + 1]] = theirs[start:stop]
@@ -265,8 +261,3 @@ class ThreadCommunicator(BaseCommunicator):
         comm = ThreadCommunicator(group, peers.index(self.rank), Traffic(len(peers), self.traffic, peers))
         comm.phase = phase
         return comm
-
-
-def _check_untouched(buffer: np.ndarray, copy: np.ndarray, what: str, rank: int) -> None:
-    if not np.array_equal(buffer.reshape(-1).view(np.uint8), copy.reshape(-1).view(np.uint8)):
-        raise CollectiveError(f"rank {rank}: {what} was changed before its request had ended; wait first")

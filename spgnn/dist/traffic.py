@@ -1,4 +1,4 @@
-"""Traffic: the bytes and messages that this rank sent, by kind, label and peer, exactly."""
+"""Traffic: the bytes that this rank sent, by kind, label and peer, exactly."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Traffic:
 
     def reset(self) -> None:
         """Forget all counts; labels that are open stay open."""
-        self._sent: dict[tuple[str, str], np.ndarray] = {}  # (kind, label) -> (2, size): bytes, messages
+        self._sent: dict[tuple[str, str], np.ndarray] = {}  # (kind, label) -> bytes, (size,)
         self._collective: dict[tuple[str, str], int] = {}
 
     @contextmanager
@@ -38,30 +38,21 @@ class Traffic:
 
     def sent_bytes(self, kind: str | None = None, label: str | None = None) -> np.ndarray:
         """Return the bytes sent to each rank, (size,) int64; kind or label None: all of them."""
-        return self._sum(kind, label)[0]
-
-    def messages(self, kind: str | None = None, label: str | None = None) -> np.ndarray:
-        """Return the messages of at least one row sent to each rank, (size,) int64."""
-        return self._sum(kind, label)[1]
+        sent = (bytes_P for key, bytes_P in self._sent.items() if _matches(key, kind, label))
+        return sum(sent, np.zeros(self.size, np.int64))
 
     def collective_bytes(self, kind: str | None = None, label: str | None = None) -> int:
         """Return the buffer bytes of this rank in collectives that have no peer (all_reduce, ...)."""
         return sum(n for key, n in self._collective.items() if _matches(key, kind, label))
-
-    def kinds(self) -> list[str]:
-        """Return the kinds that were counted, sorted."""
-        return sorted({kind for kind, _ in (*self._sent, *self._collective)})
 
     def labels(self) -> list[str]:
         """Return the labels that were counted, sorted; "" for calls without an open label."""
         return sorted({label for _, label in (*self._sent, *self._collective)})
 
     def count_sent(self, kind: str, bytes_P: np.ndarray, label: str | None = None) -> None:
-        """Add bytes_P[q] to the bytes sent to rank q, as one message if it is not zero."""
+        """Add bytes_P[q] to the bytes sent to rank q."""
         label = self.open_label() if label is None else label
-        counts = self._sent.setdefault((kind, label), np.zeros((2, self.size), np.int64))
-        counts[0] += bytes_P
-        counts[1] += bytes_P > 0
+        self._sent[kind, label] = self._sent.get((kind, label), 0) + np.asarray(bytes_P, np.int64)
         if self._parent is not None:
             of_parent = np.zeros(self._parent.size, np.int64)
             of_parent[self._peers] = bytes_P
@@ -79,21 +70,6 @@ class Traffic:
         if self._labels:
             return self._labels[-1]
         return "" if self._parent is None else self._parent.open_label()
-
-    def _sum(self, kind: str | None, label: str | None) -> np.ndarray:
-        total = np.zeros((2, self.size), np.int64)
-        for key, counts in self._sent.items():
-            if _matches(key, kind, label):
-                total += counts
-        return total
-
-    def __str__(self) -> str:
-        rows = [f"{'kind':<16}{'label':<24}{'messages':>10}{'bytes':>16}"]
-        for (kind, label), (sent, messages) in sorted(self._sent.items()):
-            rows.append(f"{kind:<16}{label:<24}{messages.sum():>10}{sent.sum():>16}")
-        for (kind, label), n_bytes in sorted(self._collective.items()):
-            rows.append(f"{kind:<16}{label:<24}{'-':>10}{n_bytes:>16}")
-        return "\n".join(rows)
 
 
 def _matches(key: tuple[str, str], kind: str | None, label: str | None) -> bool:

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..base import Done
 from ..communicator import Buffer, Communicator, Counts, Op, Request
 
 
@@ -63,12 +62,6 @@ class DeviceCommunicator:
             return self._comm.all_reduce(x, op)
         self.transport.reduce(_detached(x), op)
         return x
-
-    def start_all_reduce(self, x: Any, op: Op = "sum") -> Request:
-        if not self._is_device(x):
-            return self._comm.start_all_reduce(x, op)
-        self.transport.reduce(x.detach(), op)
-        return Done()
 
     def all_gather(self, x: Any) -> np.ndarray:
         """Return the rows of all ranks in CPU memory."""

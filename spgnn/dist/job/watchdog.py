@@ -93,9 +93,6 @@ class ObservedCommunicator:
     def start_all_to_all(self, send: Any, send_rows: Counts, recv: Any, recv_rows: Counts) -> Request:
         return _ObservedRequest(self, recv, self._comm.start_all_to_all(send, send_rows, recv, recv_rows))
 
-    def start_all_reduce(self, x: Any, op: Op = "sum") -> Request:
-        return _ObservedRequest(self, x, self._comm.start_all_reduce(x, op))
-
     def abort(self, exit_code: int, message: str) -> None:
         self._comm.abort(exit_code, message)
 

@@ -98,16 +98,14 @@ class MpiCommunicator(InJob, BaseCommunicator):
         """Return a channel for the watchdogs of these ranks; None if MPI allows calls from one thread only. Collective."""
         return MpiChannel(self._handles.headers.Dup()) if thread_level() == "multiple" else None
 
-    def _reduce(self, head: np.ndarray, x: np.ndarray, op: Op, wait: bool) -> MpiRequest:
+    def _reduce(self, head: np.ndarray, x: np.ndarray, op: Op) -> None:
         flat = x.reshape(-1)
         if x.dtype == bool:
             flat = flat.view(np.uint8)
         step = max(1, self.max_bytes // x.itemsize)
         pieces = [[flat[i : i + step], _TYPES[x.dtype.name]] for i in range(0, len(flat), step)]
         data = self._handles.data
-        return self._handles.start(
-            head, lambda: [data.Iallreduce(MPI.IN_PLACE, p, _OPS[op]) for p in pieces], None, wait
-        )
+        self._handles.start(head, lambda: [data.Iallreduce(MPI.IN_PLACE, p, _OPS[op]) for p in pieces], None, wait=True)
 
     def _exchange(
         self, head: np.ndarray, send: np.ndarray, send_rows: np.ndarray, recv: np.ndarray, recv_rows: np.ndarray, wait:

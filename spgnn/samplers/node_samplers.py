@@ -131,7 +131,7 @@ class Frontier(InducedSampler):
             frontier   M; None: an eighth of the budget, as in the paper, and at most all nodes.
     Raises: UsageError for a frontier above the nodes of the graph or the budget, and other values out of range.
     Source: GraphSAINT (Zeng et al. 2021), Algorithm 2. Algorithm 3 leaves out the first frontier and adds the new nodes
-            instead of the popped ones, another distribution. Degree classes (classes.h) select the popped nodes instead
+            instead of the popped ones, another distribution. Degree classes (frontier.cpp) select the popped nodes instead
             of the Dashboard of section 4.2.
 
     >>> Frontier(graph, budget=100, frontier=10).draw(seed=0, index=0).shape

@@ -1,6 +1,6 @@
 // What all CUDA kernels share: storage types, words of up to 16 bytes, rounding, the dropout hash.
 // No header is included, so that NVRTC needs no toolkit; compile.py puts this text before each .cu.
-// Rounding and hash are the integer arithmetic of storage.h, wire.h and dense.h: the same bits as on the CPU.
+// Rounding and hash are the integer arithmetic of arguments.h, wire.h and dense.h: the same bits as on the CPU.
 #pragma once
 
 typedef unsigned char u8;

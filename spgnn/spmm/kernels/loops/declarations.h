@@ -1,7 +1,7 @@
 // The loops of one instruction set; included inside its namespace. A name is that of the header that defines it or
 // near: rows of the output [begin, end).
 
-// in_range.h: whether numbers are of 0 to below - 1, and whether rows of a CSR rise within [0, nnz].
+// products.cpp: whether numbers are of 0 to below - 1, and whether rows of a CSR rise within [0, nnz].
 template <class I>
 bool are_below(const I* numbers, int64_t count, int64_t below);
 bool rise(const int64_t* indptr, int64_t begin, int64_t end, int64_t nnz);

@@ -75,7 +75,7 @@ struct Lanes {
     static inline reg all(T x) { return x - reg{}; }
 
     static inline reg load(const bfloat16* p) { return (reg)Halves<BYTES>::load(p); }
-    static inline void store(bfloat16* p, reg v) {  // rounded as narrow() of storage.h does
+    static inline void store(bfloat16* p, reg v) {  // rounded as narrow() of arguments.h does
         typedef decltype(v < v) ints;
         const ints b = (ints)v, rounded = b + 0x7fff + (b >> 16 & 1), quiet = b | 0x400000;
         const ints up = v == v ? rounded : quiet;

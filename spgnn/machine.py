@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import platform
 import resource
 import socket
 import threading
@@ -51,15 +50,6 @@ def host_id() -> str:
             return f"{socket.gethostname()} {file.read().strip()}"
     except OSError:
         return socket.gethostname()
-
-
-def cpu_name() -> str:
-    """Return the model of the processor as the system tells it, else its architecture."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as info:
-            return next(line.split(":", 1)[1].strip() for line in info if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
 
 
 def peak_rss_mb() -> float:

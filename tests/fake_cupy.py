@@ -229,8 +229,6 @@ class NcclCommunicator:
     def abort(self) -> None:
         self.is_aborted = True
 
-    destroy = abort
-
 
 def _array(address: int, count: int, kind: np.dtype) -> np.ndarray:
     return np.frombuffer((ctypes.c_char * (count * kind.itemsize)).from_address(address), kind)

@@ -213,9 +213,11 @@ def machine(threads: int) -> str:
     """Return the line that says where the figures come from."""
     import torch
 
-    from spgnn.machine import cpu_name
-
-    return f"{cpu_name()}, {os.cpu_count()} cores, {threads} threads, Python {platform.python_version()}, torch {torch.__version__}"
+    with open("/proc/cpuinfo") as info:
+        cpu = next(
+            (line.split(":", 1)[1].strip() for line in info if line.startswith("model name")), platform.machine()
+        )
+    return f"{cpu}, {os.cpu_count()} cores, {threads} threads, Python {platform.python_version()}, torch {torch.__version__}"
 
 
 def read_peers(path: str | None) -> list[dict]:

@@ -188,7 +188,7 @@ class Parts:
 
     def _draw_split(self, seed: int) -> None:
         """Draw a split over the labelled nodes of all parts, the same on any ranks. Collective."""
-        found = together(self.comm, lambda: [self.source.labels(p) for p in self.own])
+        found = together(self.comm, lambda: [(b.own_n, b.y_n) for b in map(self.source.folder.block, self.own)])
         ids = np.concatenate([np.empty(0, np.int64), *(own_n for own_n, _ in found)])
         known = [labelled(y_n).astype(np.int8) for _, y_n in found if y_n is not None]
         ids_N = self.comm.all_gather(ids)
@@ -222,7 +222,7 @@ def merge_parts(parts: Parts, has_rows: bool = True) -> DistGraph:
     layout, about = layout_of(parts.comm, how), {"name": parts.name, "fingerprint": source.facts.fingerprint}
     about |= {"names": source.facts.names.written(), "node_types": source.folder.manifest.get("node_types")}
     layout.comm.phase = "partition and load"
-    read = lambda: rows_of_parts(source.block, source.partition, layout, about, has_rows)
+    read = lambda: rows_of_parts(source.folder.checked_block, source.partition, layout, about, has_rows)
     dgraph = assembled(together(layout.comm, read), layout, how)
     if not has_rows:
         return replace(dgraph, n_classes=parts.n_classes, nnz=source.facts.nnz)
@@ -304,10 +304,6 @@ class FolderSource:
         """The owners of all nodes, read from the folder."""
         return self.folder.partition()
 
-    def block(self, p: int) -> RowBlock:
-        """Return the rows of the own nodes of a part, with values that are checked."""
-        return self.folder.checked_block(p)
-
     def part(self, p: int) -> tuple[RowBlock, np.ndarray, Halo | None]:
         """Return the rows, the sums and the halo of a part; the first time all values are checked."""
         folder = self.folder
@@ -318,11 +314,6 @@ class FolderSource:
                 folder.check_values(halo)
             self._checked.add(p)
         return block, folder.sums(p), halo
-
-    def labels(self, p: int) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return the own nodes and their labels."""
-        block = self.folder.block(p)
-        return block.own_n, block.y_n
 
     def advise(self, p: int, is_needed: bool) -> None:
         """Read the files of a part ahead into the page cache, or drop them from it; nothing where the system cannot."""

@@ -27,7 +27,6 @@ class Transport(Protocol):
     def reduce(self, x, op: Op) -> None: ...
     def broadcast(self, x, root: int) -> None: ...
     def split(self, part: Communicator, color: int, key: int) -> Transport: ...
-    def close(self) -> None: ...
 
 
 def on_device(x: Any) -> bool:
@@ -131,9 +130,6 @@ class StagedTransport:
 
     def split(self, part: Communicator, color: int, key: int) -> StagedTransport:
         return StagedTransport(part)
-
-    def close(self) -> None:
-        """Nothing to free."""
 
 
 class _StagedRequest:

@@ -124,11 +124,6 @@ class NcclTransport:
             )
         return status == ENDED
 
-    def close(self) -> None:
-        """Free NCCL's communicator. Collective."""
-        self._settle()
-        self._handle.destroy()
-
     def _connect(self):
         comm, nccl = self.comm, self._nccl
         error, unique_id = None, np.zeros(UNIQUE_ID_BYTES, np.uint8)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -18,9 +18,6 @@ from ..kernels.buffers import sum_dtype
 from ..operator.facts import AtLayer
 from ..operator.features import DenseRows, SparseRows, gemm
 from .ghosts import ColumnBlock, rounded
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

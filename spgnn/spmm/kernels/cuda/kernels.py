@@ -12,7 +12,7 @@ import torch
 
 from ....errors import ShapeError
 from ..buffers import sum_dtype
-from .launcher import NAMES, SCALARS, Launcher, key_and_place, threshold
+from .launcher import NAMES, SCALARS, CupyLauncher, key_and_place, threshold
 from .on_edges import CudaEdges, copied, launch
 from .work_items import JOIN, WARP, RowPlan, chunk_rows, common_pack, launches, row_block, row_plan, tiling
 
@@ -28,7 +28,7 @@ class CudaKernels(CudaEdges):
     Arrays of a matrix are copied to the device when first used, and kept while the matrix is.
     """
 
-    def __init__(self, device: torch.device, launcher: Launcher):
+    def __init__(self, device: torch.device, launcher: CupyLauncher):
         super().__init__(device, launcher)
         self._plans: dict[int, tuple[RowPlan, torch.Tensor, torch.Tensor]] = {}
 

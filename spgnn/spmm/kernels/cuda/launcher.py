@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -20,13 +19,6 @@ from ....errors import ResourceError
 
 FOLDER = Path(__file__).parent
 OPTIONS = ("-std=c++17",)
-
-
-class Launcher(Protocol):
-    """What starts a kernel: on a device, or in the tests on an emulated one."""
-
-    def launch(self, source: str, name: str, grid: tuple[int, int], block: tuple[int, int], args: Sequence) -> None:
-        """Start the template instance `name` of source.cu; args are NumPy scalars, pointers uint64."""
 
 
 def source_text(source: str) -> str:
@@ -47,6 +39,7 @@ class CupyLauncher:
         self.current = CurrentStream(device)
 
     def launch(self, source: str, name: str, grid: tuple[int, int], block: tuple[int, int], args: Sequence) -> None:
+        """Start the template instance `name` of source.cu; args are NumPy scalars, pointers uint64."""
         with self._cupy.cuda.Device(self.device.index):
             function = self._functions.get(name) or self._compile(source, name)
             with self.current():

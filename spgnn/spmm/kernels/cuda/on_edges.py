@@ -14,7 +14,7 @@ import torch
 from ....errors import ShapeError
 from ..attention_kernels import AttentionSums, EdgeDrop
 from ..torch_dense import TorchDense
-from .launcher import NAMES, SCALARS, Launcher, key_and_place, pointer, threshold
+from .launcher import NAMES, SCALARS, CupyLauncher, key_and_place, pointer, threshold
 from .work_items import THREADS, WARP, chunk_rows, row_block
 
 LONG_ROW = 1024  # nonzeros above which a block goes through a row
@@ -27,7 +27,7 @@ ELU = 2  # among ENDS
 class CudaEdges(TorchDense):
     """A part of CudaKernels; see HostAttention and HostEdges for what each method writes."""
 
-    def __init__(self, device: torch.device, launcher: Launcher):
+    def __init__(self, device: torch.device, launcher: CupyLauncher):
         self.device, self.launcher = device, launcher
         self._uploaded: dict[int, torch.Tensor] = {}
         self._orders: dict[int, tuple[torch.Tensor, int]] = {}

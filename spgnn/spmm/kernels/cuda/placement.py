@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 
@@ -27,15 +26,6 @@ from ....machine import host_id
 from .launcher import CurrentStream
 
 INSTALL = "pip install 'spgnn[gpu]' and a torch built for CUDA"
-
-
-class Driver(Protocol):
-    """What is asked of CUDA before a device is used."""
-
-    def problem(self) -> str | None: ...
-    def count(self) -> int: ...
-    def identity(self, number: int) -> str: ...
-    def use(self, number: int) -> None: ...
 
 
 class CudaDriver:
@@ -80,7 +70,7 @@ class Placement:
     shares_anywhere: bool  # whether some device of the job has several ranks: then NCCL cannot be used
 
 
-def place(comm: Communicator, device: str, driver: Driver | None = None) -> Placement:
+def place(comm: Communicator, device: str, driver: CudaDriver | None = None) -> Placement:
     """Return the placement of this rank: for cuda, device (rank on its host) mod (devices of the host). Collective.
 
     Raises: UsageError for another name than cpu or cuda; ResourceError with the fix where there is no device.

@@ -174,13 +174,6 @@ def test_the_build_script_makes_the_packaged_arrays(tmp_path):
     assert wordnet.SHA256 in run.stdout and "117659 synsets, 364552 typed pointers" in run.stdout
 
 
-@pytest.mark.slow
-def test_the_build_script_says_what_to_install(tmp_path):
-    script = [sys.executable, ROOT / "runs" / "build_wordnet", "--source", tmp_path]
-    run = subprocess.run(script, capture_output=True, text=True)
-    assert run.returncode == 3 and "install the Debian package wordnet-base" in run.stderr
-
-
 def test_typed_pointers_are_a_multigraph():
     graph, (_, dst, kind) = load_wordnet(typed=True), pointers_of(read_packaged())
     assert graph.nnz == len(kind) == 364_552 and graph.without_edge_attr().nnz == load_wordnet().nnz == 361_647

@@ -12,7 +12,6 @@ import pytest
 import tiny_files as tiny
 
 from spgnn.data.formats import read_graph
-from spgnn.data.readers.npz import open_npz, read_npy
 from spgnn.errors import FormatError, InputError
 
 
@@ -246,27 +245,3 @@ def test_features_listed_twice_are_summed_and_sorted(tmp_path):
     }
     graph = read_graph(rewrite(tiny.write_gnn_benchmark(tmp_path), **changes))
     assert graph.X[[0]].toarray().tolist() == [[2, 0, 5]] and graph.X.nnz == 2
-
-
-def test_booleans_are_0_and_1_whatever_bytes_the_file_has(tmp_path):
-    (tmp_path / "b.npy").write_bytes(header("(3,)", "'|b1'") + bytes([0, 2, 255]))
-    assert read_npy(tmp_path / "b.npy").view(np.uint8).tolist() == [0, 1, 1]
-
-
-def test_npy_files_map_or_read_to_the_same_array(tmp_path):
-    for i, array in enumerate(
-        (tiny.X, tiny.X[:0], tiny.X.astype(">f4"), np.asfortranarray(tiny.X), np.array([True, False]))
-    ):
-        np.save(tmp_path / f"{i}.npy", array)
-        for mmap in (False, True):
-            back = read_npy(tmp_path / f"{i}.npy", mmap=mmap)
-            np.testing.assert_array_equal(back, array)
-            assert back.dtype.isnative
-
-
-def test_a_member_that_is_not_there_is_named_with_those_that_are(tmp_path):
-    with (
-        open_npz(tiny.write_scipy(tmp_path)) as arrays,
-        pytest.raises(FormatError, match="no array 'rows', but data, format"),
-    ):
-        arrays["rows"]

@@ -220,12 +220,6 @@ def test_xz_and_bzip2_are_read_as_gzip_is(tmp_path, ending, pack):
     assert "unpack to more than" in refusal(tmp_path, f"bomb.txt{ending}", bomb, peak_mb=300)
 
 
-def test_gzip_of_several_members_and_padding_is_read_whole(tmp_path):
-    path = tmp_path / "two.txt.gz"
-    path.write_bytes(gzip.compress(b"0 1\n") + gzip.compress(b"1 2\n") + b"\0" * 100)
-    assert read_graph(path).nnz == 2
-
-
 @pytest.mark.slow
 def test_a_gzip_bomb_is_refused_before_it_is_unpacked(tmp_path):
     packer = zlib.compressobj(9, wbits=31)
@@ -254,20 +248,6 @@ def test_a_line_without_end_is_refused_after_its_first_block(tmp_path):
     with pytest.raises(FormatError, match="line.txt:1: a line of over 1 MiB"):
         read_graph(tmp_path / "line.txt")
     assert time.monotonic() - started < 20
-
-
-@pytest.mark.parametrize("block_bytes", [1, 2, 7, 64])
-def test_blocks_are_whole_lines_and_count_them(tmp_path, block_bytes):
-    lines = b"".join(b"%d\n" % (i * i) for i in range(40)) + b"last"
-    for name, raw in (("a.txt", lines), ("a.txt.gz", gzip.compress(lines))):
-        (tmp_path / name).write_bytes(raw)
-        blocks = list(text.line_blocks(tmp_path / name, block_bytes=block_bytes))
-        assert b"".join(block for block, _ in blocks) == lines
-        assert all(block.endswith(b"\n") for block, _ in blocks[:-1])
-        assert all(lines.startswith(b"".join(b for b, _ in blocks[:i])) for i in range(len(blocks)))
-        assert [line for _, line in blocks] == [
-            1 + b"".join(b for b, _ in blocks[:i]).count(b"\n") for i in range(len(blocks))
-        ]
 
 
 def test_the_line_is_right_beyond_the_first_block(tmp_path, monkeypatch):
@@ -329,16 +309,3 @@ def test_any_bytes_parse_or_give_a_format_error_on_a_line_that_exists(raw):
             assert 1 <= int(str(error).split(":")[1]) <= n_lines
     _, counts, fault = _text.read_rows(raw, "#%")
     assert len(counts) == 8 * (n_lines if fault is None else fault[0] + 1)
-
-
-@pytest.mark.parametrize("text, message", [
-    (b"1 2.5", "target is '2.5'; expected an integer"), (b"1 .0", "target is '.0'"), (b"1 2e3", "target is '2e3'"),
-    (b"1 1000000000000000000", "target is '1000000000000000000'; expected an integer from 0 to 10^18 - 1"),
-    (b"bob 1", "source is 'bob'; expected an integer from 0, or names with relabel"),
-    (b"1 2 3", "3 columns; expected 2 as in the lines before"),
-])  # fmt: skip
-def test_ids_are_whole_numbers(text, message):
-    with pytest.raises(FormatError) as caught:
-        EdgeLines(2).read(b"0 1.\n2.0 3.000\n4 5 {}\n" + text, PATH, 7)
-    assert str(caught.value).startswith(f"some.txt:10: {message}")
-    assert EdgeLines(2).read(b"0 1.\n2.0 3.000\n4 5 {}", PATH, 1)[0].tolist() == [[0, 1], [2, 3], [4, 5]]

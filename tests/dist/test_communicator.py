@@ -132,19 +132,6 @@ def test_gathers_and_broadcast_bring_every_ranks_value(comm):
     comm.barrier()
 
 
-@parallel(SOME, mpi=[2], torch=[4])
-def test_cpu_tensors_are_buffers(comm):
-    torch = pytest.importorskip("torch")
-    P = comm.size
-    x = torch.ones(4, requires_grad=True)
-    comm.all_reduce(x)
-    assert x.tolist() == [P] * 4
-    send, recv = torch.full((P, 2), float(comm.rank)), torch.empty(P, 2)
-    comm.all_to_all(send, [1] * P, recv, [1] * P)
-    assert recv[:, 1].tolist() == list(range(P))
-    assert comm.all_gather(torch.tensor([comm.rank])).tolist() == list(range(P))
-
-
 @parallel([3, 4, 7], mpi=[4], torch=[4])
 def test_split_makes_communicators_of_equal_color(comm):
     P, r = comm.size, comm.rank
@@ -299,51 +286,6 @@ def test_watchdogs_send_each_other_messages_next_to_collectives(comm):
     request.wait()
     comm.barrier()
     channel.close()
-
-
-class Recorded:
-    """An mpi4py communicator that asserts, at each collective with two buffers, that these begin at two addresses."""
-
-    def __init__(self, comm):
-        self.comm, self.calls = comm, 0
-
-    def __getattr__(self, name):
-        from mpi4py import MPI
-
-        function = getattr(self.comm, name)
-        if name not in ("Ialltoallv", "Iallgatherv"):
-            return function
-
-        def call(send, recv):
-            assert MPI.Get_address(send[0]) != MPI.Get_address(recv[0]), name
-            self.calls += 1
-            return function(send, recv)
-
-        return call
-
-
-@pytest.mark.slow
-@parallel([], mpi=[3])
-def test_the_two_buffers_of_a_collective_never_begin_at_one_address(comm):
-    torch = pytest.importorskip("torch")
-    handles, nothing = comm._handles, [0] * comm.size
-    handles.data = recorded = Recorded(data := handles.data)
-    try:
-        rows = np.zeros((8, 3))
-        comm.all_to_all(rows[:0], nothing, rows[:0], nothing)
-        comm.all_to_all(torch.empty(0), nothing, torch.empty(0), nothing)  # both at address 0
-        comm.start_all_to_all(rows[:0], nothing, rows[8:], nothing).wait()
-        comm.all_to_all(np.empty((4 * comm.size, 0)), [4] * comm.size, np.empty((4 * comm.size, 0)), [4] * comm.size)
-        is_first, others = comm.rank == 0, [0, *[4] * (comm.size - 1)]
-        if is_first:
-            comm.all_to_all(rows[: sum(others)], others, rows[:0], nothing)
-        else:
-            comm.all_to_all(rows[:0], nothing, rows[:4], [4, *nothing[1:]])
-        comm.all_gather(rows[:0] if is_first else rows)
-        comm.all_gather(torch.empty(0, 2))
-        assert recorded.calls == 6
-    finally:
-        handles.data = data
 
 
 @parallel([], mpi=[3])

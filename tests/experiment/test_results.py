@@ -307,11 +307,6 @@ def test_checkpoints_of_a_custom_model_name_none(tmp_path):
     assert load_checkpoint(best_checkpoint(tmp_path / "run"))[1]["model"] is None
 
 
-def test_the_config_of_averaging_has_the_evaluation_that_was_decided(tmp_path):
-    trained(tmp_path / "run", mode="average", parts=2)
-    assert read_toml(TrainConfig, tmp_path / "run" / "config.toml").evaluation != "auto"
-
-
 def detailed(folder, ranks, **options):
     """Train and return details, summary, last record and predictions."""
     config = TrainConfig(epochs=3, hidden=8, out=str(folder), threads=1, **options)
@@ -345,33 +340,13 @@ def test_its_tables_are_those_of_the_summary_and_of_measure(tmp_path, ranks, opt
         np.testing.assert_array_equal(sent_PP, report.bytes_PP())
 
 
-def test_models_that_are_scored_part_by_part_have_no_confusions(tmp_path):
-    details, *_ = detailed(tmp_path / "run", 2, mode="average", parts=2, evaluation="layerwise")
-    assert list(details) == ["sent_PP"]
-
-
-@pytest.fixture(scope="module", params=list(SIZES))
-def sampled(request, tmp_path_factory):
-    """(sampler, folder) of a training."""
-    out = tmp_path_factory.mktemp("runs") / request.param
-    options = ["--sampler", request.param, *SIZES[request.param], "--model", "sage", "--hidden", "8", "--threads", "1"]
-    code = cli.main(["train", SAMPLED, "--epochs", "3", "--out", str(out), *options])
-    assert code == 0
-    return request.param, out
-
-
-def test_the_summary_has_the_options_of_its_sampler_alone(sampled):
-    name, out = sampled
-    summary = json.loads((out / "summary.json").read_text())
+@pytest.mark.parametrize("name", SIZES)
+def test_the_summary_has_the_options_of_its_sampler_alone(tmp_path, name):
+    options = ["--sampler", name, *SIZES[name], "--model", "sage", "--hidden", "8", "--threads", "1"]
+    assert cli.main(["train", SAMPLED, "--epochs", "3", "--out", str(tmp_path), *options]) == 0
+    summary = json.loads((tmp_path / "summary.json").read_text())
     own = {"walk": {"budget": 60, "walk": 2}, "neighbour": {"batch": 20, "fanout": "3,2"}}
     assert summary["sampler"] == name and summary["subgraphs"] == 1 and summary["steps_per_epoch"] > 1
     assert summary.items() >= own[name].items()
     other = own["neighbour" if name == "walk" else "walk"]
     assert not summary.keys() & other.keys()
-
-
-def test_its_predictions_are_those_of_the_whole_graph(sampled, tmp_path):
-    _, out = sampled
-    predicted = tmp_path / "p.npy"
-    assert cli.main(["predict", str(out), "--graph", SAMPLED, "--out", str(predicted)]) == 0
-    np.testing.assert_array_equal(np.load(predicted), np.load(out / "predictions.npy"))

@@ -165,12 +165,6 @@ def test_filling_takes_the_lightest_node_of_the_heaviest_part():
     np.testing.assert_array_equal(owner_N, [0, 0, 0, 1, 1, 1])
 
 
-def test_filling_can_give_every_node_a_part_of_its_own():
-    assert sorted(fill_empty_parts(np.zeros(9, int), np.arange(9), 9)) == list(range(9))
-    with pytest.raises(PartitionError, match="4 parts of 3 nodes"):
-        fill_empty_parts(np.zeros(3, int), np.arange(3), 4)
-
-
 def test_a_partitioner_sees_the_reverse_edges_unless_others_were_chosen(register):
     seen = []
     register("look")(lambda graph, k, *, seed, balance: seen.append(graph.nnz) or np.zeros(graph.n_nodes, int))

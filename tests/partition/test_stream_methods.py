@@ -80,16 +80,6 @@ def test_spring_is_the_algorithm(options, seeds):
         np.testing.assert_array_equal(part.owner_N, filled(owner, n, k), err_msg=f"{seed}")
 
 
-def test_spring_takes_degrees_that_are_given():
-    for seed in range(40):
-        edges, n, k = random_edges(seed)
-        given = np.random.default_rng(seed).integers(0, 9, n)
-        part = part_stream(edges, k, n_nodes=n, degrees=given, threshold=1.0)
-        owner, _, after = slow.spring(edges.tolist(), n, k, 1.05, 1.0, degrees=given.tolist())
-        assert part.details["merged_clusters"].tolist() == after
-        np.testing.assert_array_equal(part.owner_N, filled(owner, n, k))
-
-
 @SEEDS
 @pytest.mark.parametrize("most", [9, 5000, 2**32])
 def test_spring_passes_over_no_edge_that_changes_something(most, seeds):
@@ -195,16 +185,6 @@ def test_a_hub_is_moved_by_a_sample_of_its_neighbours():
         assert blocks.owners()[0] == 1
 
 
-def test_a_cluster_stays_whole_and_nodes_without_one_fill_the_parts():
-    rng = np.random.default_rng(0)
-    cluster = rng.permutation(np.repeat(np.arange(-1, 40), 5)).astype(np.int32)
-    graph = _stream.ClusterGraph(cluster, 40, 1000)
-    graph.add(rng.choice(np.flatnonzero(cluster >= 0), (400, 2)))
-    owner = graph.partition(4, 56, 0, 800)
-    assert all(len(np.unique(owner[cluster == c])) == 1 for c in range(40))
-    assert np.bincount(owner).max() <= 56 and len(np.unique(owner)) == 4
-
-
 def groups(n, k, rng, degree=12, mixed=0.0):
     """Random edges inside k equal groups of n nodes, a share of them anywhere; the group of each node."""
     group = rng.permutation(np.arange(n) % k)
@@ -236,13 +216,6 @@ def test_groups_are_found_whether_the_graph_is_held_or_not(seed, monkeypatch):
         part = part_stream(edges, k, "spring+", seed=seed, n_nodes=n)
         assert bool(room) == ("clusters" not in part.details)
         assert (part.owner_N[edges[:, 0]] != part.owner_N[edges[:, 1]]).sum() <= (1.0 if room else 1.05) * cross
-
-
-def test_more_edges_than_were_counted_are_refused_before_they_are_written():
-    held = _stream.Held(np.array([1, 1, 0], np.uint32))
-    held.add(np.array([[0, 1]]))
-    with pytest.raises(ValueError, match="edge 1 of the stream is 1 -> 2; expected the edges that were counted"):
-        held.add(np.array([[1, 2]]))
 
 
 @SEEDS

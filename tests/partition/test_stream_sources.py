@@ -7,7 +7,7 @@ import pytest
 
 from spgnn.errors import FormatError, InputError, PartitionError, UsageError
 from spgnn.partition import part_stream
-from spgnn.partition.stream import _stream, edge_stream, sources
+from spgnn.partition.stream import edge_stream, sources
 
 EDGES = np.random.default_rng(0).integers(0, 50, (300, 2))
 METHODS = ("spring", "spring+", "dbh", "greedy", "hdrf", "2psl")
@@ -42,23 +42,6 @@ def test_text_is_streamed(tmp_path, name, separator, packed):
     path = tmp_path / (name + ".gz" * packed)
     path.write_bytes(gzip.compress(text) if packed else text)
     np.testing.assert_array_equal(edges_of(path), EDGES)
-
-
-def test_a_title_a_weight_a_missing_last_newline_and_windows_line_ends_do_no_harm(tmp_path):
-    (tmp_path / "e.csv").write_bytes("\ufeffsource,target,w\r\n1,2,0.5\r\n% a comment\r\n3,4,-1e3".encode())
-    np.testing.assert_array_equal(edges_of(tmp_path / "e.csv"), [[1, 2], [3, 4]])
-
-
-@pytest.mark.parametrize("text, where, expected", [
-    ("0 1\n2 -3\n", ":2: target is '-3'", "10\\^18"), ("0 1\n\n1 x\n", ":3: target is 'x'", "integer from 0"),
-    ("0 1\n1\n", ":2: 1 columns", "expected 2"), ("0 1 2 3\n", ":1: 4 columns", "expected 2 or 3"),
-    ("# c\n0 1.5\n", ":2: target is '1.5'", "10\\^18"), ("0 9999999999999999999\n", ":1:", "10\\^18"),
-    ("a b\n0 1\n0 b\n", ":3: target is 'b'", "integer from 0"),
-])  # fmt: skip
-def test_a_bad_line_is_named(tmp_path, text, where, expected):
-    (tmp_path / "e.txt").write_text(text)
-    with pytest.raises(FormatError, match=f"e.txt{where}.*{expected}"):
-        part_stream(tmp_path / "e.txt", 1)
 
 
 @pytest.mark.parametrize("name, dtype", [("e.bin", "<i4"), ("e.i32", "<i4"), ("e.i64", "<i8")])
@@ -224,17 +207,3 @@ def test_a_stream_that_changes_between_passes_is_refused(method, change):
     passes = iter([EDGES])
     with pytest.raises(PartitionError, match="the stream changed between passes"):
         part_stream(lambda: iter([next(passes, later)]), 3, method)
-
-
-def test_a_fingerprint_sees_order_and_direction_and_not_chunks():
-    def value(*chunks):
-        fingerprint = _stream.Fingerprint()
-        for chunk in chunks:
-            fingerprint.add(np.ascontiguousarray(chunk))
-        return fingerprint.count, fingerprint.value
-
-    whole = value(EDGES)
-    assert whole == value(EDGES[:1], EDGES[1:6], EDGES[6:]) == value(*np.array_split(EDGES.astype(np.int32), 11))
-    swapped = EDGES.copy()
-    swapped[[3, 7]] = swapped[[7, 3]]
-    assert len({whole, value(EDGES[::-1]), value(EDGES[:, ::-1]), value(swapped), value(EDGES[:-1])}) == 5

@@ -136,18 +136,6 @@ def test_curves_are_those_of_the_epochs(folder, runs):
             )  # epochs are whole numbers
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("error::UserWarning")
-@pytest.mark.parametrize("losses", [[None, None], [0.0, 0.0], [-1.0, 2.0], [3.0], [9.0, 0.1]])
-def test_any_loss_has_a_figure_on_a_log_scale_if_it_falls_far(folder, losses):
-    pytest.importorskip("matplotlib")
-    epochs = [EPOCHS[i] | {"loss": loss, "bytes_sent": 0, "val": None} for i, loss in enumerate(losses)]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(epoch) + "\n" for epoch in epochs))
-    for drawn in (draw_learning, draw_cost):
-        (figure := drawn(read_runs([folder]))).draw_without_rendering()
-        assert (figure.axes[0].get_yscale() == "log") == (drawn is draw_learning and losses == [9.0, 0.1])
-
-
 def test_several_runs_are_a_table_with_a_row_each_and_the_options_that_differ(runs, capsys):
     code, out, _ = run(capsys, *runs)
     assert code == 0 and not (runs[0] / "report.html").exists()

@@ -5,7 +5,6 @@ import time
 from dataclasses import replace
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from graphs import random_graph
 from worlds import parallel
@@ -52,25 +51,6 @@ def test_a_span_does_not_count_the_seconds_of_those_inside_it(clock):
         (TRAINING, "inner"): 2,
     }
     assert recorder.totals[TRAINING, "inner"].flops == 8
-
-
-def test_the_phases_of_all_stages_add_up_to_the_whole(clock):
-    recorder = Recorder(lambda: clock.now)
-    rng = np.random.default_rng(0)
-
-    def work(depth=3):
-        for name in "ab"[: depth % 2 + 1]:
-            clock.now += rng.random()
-            with recorder.span(name, stage=EVALUATION if depth == 2 else ""):
-                clock.now += rng.random()
-                if depth:
-                    work(depth - 1)
-
-    for text in ("load", "epoch 1", "epoch 2", "write results"):
-        recorder.phase(text)
-        work()
-    recorder.close()
-    assert sum(total.seconds for total in recorder.totals.values()) == pytest.approx(clock.now - 100)
 
 
 def test_what_is_inside_a_span_of_another_stage_counts_there(clock):

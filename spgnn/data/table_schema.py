@@ -101,7 +101,8 @@ def _fields(folder: TableFolder, table: KeyedTable) -> Iterator[tuple[str, str]]
             edges = [f"-> {r.target}", f"{len(r.rows):,} edges"]
             yield r.column, ", ".join([*edges, *counted(empty=r.empty, unknown=r.unknown)])
     for what, column in table.apart.items():
-        yield what, ", ".join([column, *counted(empty=empty(column))])
+        is_there = column in table.frame.column_names
+        yield what, ", ".join([column, *counted(empty=empty(column))] if is_there else [column, "not there"])
     left = [name for name in table.frame.column_names if name not in (*table.used, *table.features)]
     if left:
         yield "left out", ", ".join(left)
@@ -196,4 +197,7 @@ def _toml(folder: TableFolder) -> str:
         lines += ["", f"[table.{name}]", *of_table]
         pairs = [f"{quoted(column)} = {quoted(other)}" for column, other in of.get("foreign", {}).items()]
         lines += [f"foreign = {{{', '.join(pairs)}}}"] if pairs else []
+        texts = (table := folder.tables[name]).categories
+        numbers = [column for column in table.features if column not in texts]
+        lines += [f"features = {quoted(numbers)}"] + [f"one_hot = {quoted(texts)}"] * bool(texts)
     return "\n".join([*lines, ""])

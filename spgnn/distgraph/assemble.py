@@ -20,7 +20,7 @@ from ..cost.seconds import choose_scheme
 from ..dist import Communicator
 from ..dist.consistency import check_same
 from ..errors import InputError, from_root, together
-from ..graph import WITH_LOOPS, ColumnNames, NodeTypes, axis_sums, lacks_loop, task_of, with_self_loops
+from ..graph import WITH_LOOPS, ColumnNames, NodeTypes, axis_sums, labelled, lacks_loop, task_of, with_self_loops
 from ..graph.edge_attr import numbered
 from ..machine import core_ids, give_back_memory
 from ..partition import RowBlock
@@ -117,9 +117,20 @@ def assembled(rows: GraphRows, layout: Layout, how: Distribution) -> DistGraph:
         comm=comm, A=A, X=X, y_n=y, split_n=rows.split_n, n_nodes=rows.n_nodes, n_classes=n_classes,
         task=task_of(rows.y_n), scheme=layout.scheme, nnz=int(nnz[0]), replication=how.replication,
         feature_norm=how.feature_norm, name=rows.about["name"], method=rows.about["method"],
-        fingerprint=rows.about.get("fingerprint", ""), names=ColumnNames.read(rows.about.get("names", {})),
+        fingerprint=rows.about.get("fingerprint", ""), names=_names(rows, A),
         links=rows.about.get("links"),
     )  # fmt: skip
+
+
+def _names(rows: GraphRows, A: DistSpMM) -> ColumnNames:
+    """Return the names of columns, and of the types of nodes that have labels. Collective."""
+    names, y_n = ColumnNames.read(rows.about.get("names", {})), rows.y_n
+    if not names.node_types or y_n is None:
+        return names
+    has_y_n = y_n.any(axis=1) if task_of(y_n) == "labels" else labelled(y_n)
+    counts = np.bincount(A.node_types.of(A.node_n[: len(y_n)][has_y_n]), minlength=len(names.node_types))
+    A.comm.all_reduce(counts)
+    return replace(names, target_types=tuple(names.node_types[t] for t in np.flatnonzero(counts)))
 
 
 def _operator(rows: GraphRows, layout: Layout, how: Distribution) -> tuple[DistSpMM, np.ndarray | None]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..config.names import MODELS, On, Task
+from ..distgraph import DistGraph
 from ..errors import GraphError
 from ..graph import ColumnMap, ColumnNames, Graph, GraphColumns, matched, taken, targets_of
 from ..layers.registry import ModelSpec
@@ -37,18 +38,21 @@ def matched_graph(graph: Graph, ours: GraphColumns, on: On = "nodes") -> tuple[G
     return replace(graph, **changed, feature_names=None, classes=None, edge_classes=None, meta=meta), found
 
 
-def check_related(graph: Graph, spec: ModelSpec, names: ColumnNames) -> None:
-    """Raise GraphError where a later graph, as it is used, has other relations than a run that reads them: they are numbered."""
+def check_related(graph: Graph | DistGraph, spec: ModelSpec, names: ColumnNames) -> None:
+    """Raise GraphError where a later graph, as it is used, has other relations or types than a run that reads them by number."""
     R = spec.arguments.get("message_relations")
+    there = graph.names if isinstance(graph, DistGraph) else GraphColumns.of(graph).names
     if R is None and (graph.links is None or graph.links.relations is None):
         return
-    theirs, ours = graph.edge_classes if graph.links is None else graph.links.relations, names.edge_classes
-    if theirs and ours and tuple(theirs) != tuple(ours):
-        first = next((name for name in theirs if name not in ours), theirs[0])
-        raise GraphError(
-            f"{graph.name} has {len(theirs)} relations, of which {first!r} is not the run's or has another place; expected, in "
-            f"this order: {', '.join(ours[:8])}{', ...' if len(ours) > 8 else ''}"
-        )
+    relations = there.edge_classes if graph.links is None else graph.links.relations
+    types = (there.node_types, names.node_types) if R is not None else (None, None)
+    for what, theirs, ours in (("relations", relations, names.edge_classes), ("types of nodes", *types)):
+        if theirs and ours and tuple(theirs) != tuple(ours):
+            first = next((name for name in theirs if name not in ours), theirs[0])
+            raise GraphError(
+                f"{graph.name} has {len(theirs)} {what}, of which {first!r} is not the run's or has another place; expected, "
+                f"in this order: {', '.join(ours[:8])}{', ...' if len(ours) > 8 else ''}"
+            )
     if R is not None and graph.typed_sizes[0] != R:
         raise GraphError(
             f"messages of {graph.name} have {graph.typed_sizes[0]} relations, and the run's {R}, with inverses where edges are "

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..atomic import new_file
 from ..errors import UsageError
-from ..graph import Links
+from ..graph import Links, NodeTypes
 
 BLOCK = 1 << 16  # lines
 Columns = dict[str, np.ndarray]
@@ -27,12 +27,20 @@ class Names:
 
     ends_L2  source and target of the edges that are predicted, numbers of nodes; None: nodes are predicted.
     links    that are ranked; None: labels are predicted.
+    rows_n   nodes of which a table has rows; None: all.
     """
 
     ids: np.ndarray | None = None
     classes: tuple[str, ...] | None = None
     ends_L2: np.ndarray | None = None
     links: Links | None = None
+    rows_n: np.ndarray | None = None
+
+    def keep_types(self, types: NodeTypes, targets: tuple[str, ...] | None) -> None:
+        """Give a table the rows of nodes of the types that are predicted; None: of all nodes."""
+        starts = dict(zip(types.names, zip(types.starts, types.starts[1:])))
+        rows = [np.arange(*starts[name]) for name in targets or () if name in starts]
+        self.rows_n = np.concatenate(rows) if rows and self.ends_L2 is None and self.links is None else None
 
     @property
     def has_any(self) -> bool:
@@ -114,7 +122,9 @@ def prediction_columns(predictions_N: np.ndarray, names: Names, proba_NC: np.nda
 
     Numbers have a column for each target, by its name, else prediction, or prediction_0, ...
     """
-    columns = names.of_rows(len(predictions_N))
+    rows = slice(None) if names.rows_n is None else names.rows_n
+    columns = {name: of_rows[rows] for name, of_rows in names.of_rows(len(predictions_N)).items()}
+    predictions_N, proba_NC = predictions_N[rows], None if proba_NC is None else proba_NC[rows]
     if names.links is not None:
         columns["split"] = np.array(["message", "train", "val", "test"], object)[names.links.split_T + 1]
         return columns | dict(zip(("rank_of_target", "rank_of_source"), predictions_N.T))

@@ -22,7 +22,7 @@ from ..dist import Communicator
 from ..dist.consistency import check_same, versions
 from ..dist.launch import share_of_threads
 from ..errors import GraphError, InputError, PartitionError, ResourceError, UsageError, from_root, together
-from ..graph import Graph, loaded_line, split_as, targets_of, task_of
+from ..graph import Graph, check_no_cutoff, loaded_line, split_as, targets_of, task_of
 from ..layers.registry import ModelSpec, operator_of, reads_relations, with_relations
 from ..links.scored_pairs import check_negatives
 from ..machine import give_back_memory
@@ -94,6 +94,8 @@ class Source:
                 graph = replace(graph, y=y, classes=classes)
             else:
                 graph = replace(graph, edge_y=y, edge_classes=classes)
+        if config.on == "edges":
+            check_no_cutoff(graph, "edges")
         self.names.ids, self.names.classes = graph.ids, graph.classes if is_on_nodes else graph.edge_classes
         if self.show is not None:
             for note in (loaded_line(graph, config.edges), *graph.notes()):

@@ -18,7 +18,7 @@ from ..dist.consistency import digest
 from ..distgraph import DistGraph, Parts
 from ..distgraph.distribute import make_dgraph
 from ..errors import CheckpointError, GraphError, UsageError, together
-from ..graph import ColumnMap, ColumnNames, Graph, GraphColumns, matched
+from ..graph import ColumnMap, ColumnNames, Graph, GraphColumns, NodeTypes, matched
 from ..layers import Stack
 from ..layers.registry import ModelSpec
 from ..partition import load_partition
@@ -204,6 +204,7 @@ def compute(run: KeptRun, source: str | None, comm: Communicator, wanted: How, i
         or "--embeddings" * is_embedded
         or "--proba" * wanted.proba
         or "a run on numbers" * (task == "numbers")
+        or f"--model {run.spec.family}, which reads relations," * ("message_relations" in run.spec.arguments)
     )
     parts = _parts_of(opened, how, model, wanted, needs_rows)
     if parts is not None:
@@ -219,7 +220,10 @@ def compute(run: KeptRun, source: str | None, comm: Communicator, wanted: How, i
         check_graph(path, before, graph_facts(dgraph), PREDICT)
         if dgraph.n_features != (f_in := run.spec.arguments["f_in"]):
             raise CheckpointError(f"the graph has {dgraph.n_features} features; the run was trained on {f_in}")
+        if opened.folder is not None and not is_own:
+            check_related(dgraph, run.spec, run.names)
         Z_nC, computed = compute_rows(model, dgraph, task, opened.names, wanted.proba, is_embedded)
+        computed.names.keep_types(dgraph.A.node_types, run.names.target_types)
         edges = {} if dgraph.on == "nodes" else {"edges": len(computed.predictions_N)}
         computed.found = {"n": dgraph.n_nodes} | edges
         if dgraph.y_n is not None and (is_own or dgraph.split_n is not None):
@@ -309,6 +313,7 @@ def _compute_parts(
     read = sum_ranks(scorer.passes.bytes_read, parts.comm)
     found = {"n": parts.n_nodes, "evaluation": "layerwise", "parts": parts.k, "bytes_read": read}
     notes = list(columns.label_notes) if is_compared else []
+    names.keep_types(NodeTypes.read(parts.source.folder.manifest), run.names.target_types)
     if counts is not None:
         found |= main_scores(counts, run.task, SCORES[run.task][0] if run.metric in RANKED else run.metric)
         notes += (

@@ -61,6 +61,7 @@ def keep_results(
     details = run_details(trainer, predictions_N)
     arrays = {"split": trainer.history.split_N, "predictions": predictions_N}
     names.ends_L2 = None if trainer.dgraph.on == "nodes" else trainer.dgraph.edge_ends()
+    names.keep_types(trainer.dgraph.A.node_types, trainer.dgraph.names.target_types)
     named = trainer.dgraph.names.written()
     summary = summary | ({"names": named} if named else {}) | {"per_class": trainer.history.per_class}
     together(trainer.comm, RunFolder.write_results, folder, summary, details, arrays, names, root=0)

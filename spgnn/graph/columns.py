@@ -14,6 +14,7 @@ import scipy.sparse as sp
 
 from ..config.names import On, Task
 from ..errors import GraphError
+from .node_types import NodeTypes
 from .split import count_classes, task_of
 
 Names = tuple[str, ...] | None
@@ -26,12 +27,15 @@ class ColumnNames:
 
     features  of X, a value of text as color=red; edge_features: of edge_attr.
     classes   of classes, or the columns of several labels or of numbers; edge_classes: of edges.
+    node_types  of types of nodes; target_types: of those with labels, where a DistGraph or a run is described.
     """
 
     features: Names = None
     classes: Names = None
     edge_features: Names = None
     edge_classes: Names = None
+    node_types: Names = None
+    target_types: Names = None
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> ColumnNames:
@@ -76,6 +80,7 @@ class GraphColumns:
         y, classes = (graph.y, graph.classes) if on == "nodes" else (graph.edge_y, graph.edge_classes)
         named = {"features": graph.feature_names, "classes": classes, "edge_classes": graph.edge_classes}
         named["edge_features"] = None if graph.edge_attr is None else graph.meta.get("edge_features")
+        named["node_types"] = NodeTypes.read(graph.meta).names or None
         sizes = graph.n_features, graph.n_edge_features, count_classes(y)
         return cls(graph.name, ColumnNames.read(named), *sizes, task_of(y))
 

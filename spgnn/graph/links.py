@@ -124,6 +124,7 @@ def split_links(
     """
     if graph.links is not None:
         raise GraphError(f"{graph.name} has links that are split already; give it as it is")
+    check_no_cutoff(graph, "links")
     graph = (replace(graph, meta=graph.meta | {"typed": True}) if relations else graph).in_use()
     shares = [SHARES[0] if val is None else val, SHARES[1] if test is None else test, supervision]
     if not all(0 <= share < 1 for share in shares) or shares[0] + shares[1] >= 1:
@@ -158,6 +159,15 @@ def split_links(
     leaks = leak_notes(found, messages, is_given)
     found = replace(found, notes=(*notes, *_role_notes(found, graph.name), *leaks))
     return replace(messages, links=found)
+
+
+def check_no_cutoff(graph: Graph, on: str) -> None:
+    """Raise GraphError for tables with a cutoff, which drops messages to and from later rows, where edges are predicted."""
+    if "cutoff" in graph.meta:
+        raise GraphError(
+            f"{graph.name} was read with --cutoff {graph.meta['cutoff']}, which guards targets of rows, and {on} are predicted: "
+            "read its tables without a cutoff"
+        )
 
 
 def _role_notes(found: Links, name: str) -> list[str]:

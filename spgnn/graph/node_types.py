@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import GraphError, is_integer
-from .split import count_classes, task_of
+from .split import TEST, TRAIN, VAL, count_classes, task_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,21 @@ def type_notes(graph) -> list[str]:
             f"relation {graph.edge_classes[r]}: no edge has it"
             for r in np.setdiff1d(np.arange(len(graph.edge_classes)), graph.edge_y)
         ]
+        notes += _tested_relations(graph) if graph.split is not None and graph.split.ndim == 1 else []
     return notes
+
+
+def _tested_relations(graph) -> list[str]:
+    """Return notes on relations with edges of nodes of test, and none of nodes that train or validate. O(E)."""
+    if task_of(graph.edge_y) != "classes" or graph.edge_y.min(initial=0) < 0:
+        return []
+    (ends_2L, ids_L), R = listed_ends(graph), len(graph.edge_classes)
+    counts_R = lambda role: np.bincount(graph.edge_y[ids_L][(graph.split[ends_2L] == role).any(0)], minlength=R)
+    tested_R, seen_R = counts_R(TEST), counts_R(TRAIN) + counts_R(VAL)
+    return [
+        f"relation {graph.edge_classes[r]}: its {tested_R[r]:,} edges of targets are of test alone: its weights are not trained"
+        for r in np.flatnonzero((tested_R > 0) & (seen_R == 0))
+    ]
 
 
 def checked_node_types(value: Any, n_nodes: int) -> dict[str, list]:

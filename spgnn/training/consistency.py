@@ -84,6 +84,7 @@ def check_trainable(dgraph: DistGraph) -> None:
         )
     if dgraph.y_n is None:
         edges = "; its edges have labels: --on edges trains on them" if dgraph.has_edge_labels else ""
+        edges = ", of tables by target in tables.toml" if dgraph.names.node_types else edges
         raise GraphError(f"{dgraph.name} has no labels; give them with --labels FILE{edges}")
 
 

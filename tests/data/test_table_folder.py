@@ -81,7 +81,7 @@ def test_what_has_no_edge_or_is_not_read_is_noted(tmp_path):
         "orders.product: empty in 2 of 5 rows, which have no such edge",
         "table 'customers': 1 of 4 rows have no edge",
         "table 'products': 1 of 3 rows have no edge",
-        "table 'stores': no edge reaches it",
+        "type stores: no edge reaches its 2 nodes",
     ]
     assert graph.ids[7:9].tolist() == ["stores:0", "stores:1"]  # stores have no key
 
@@ -91,9 +91,8 @@ def test_what_has_no_edge_or_is_not_read_is_noted(tmp_path):
     ([("orders.csv", "14,", "12,")], f"{CELL} 'order_id', row 4 .line 5.: the key 12 of row 2 again; expected each key once"),
     ([("orders.csv", "01,2,p", "01,8,p"), ("orders.csv", "02,4", "02,9")],
      f"{CELL} 'customer_id', row 2 .line 3.: 8 is no key of customers .column 'id'., as 2 of 5 cells; expected one of its 4"),
-    ([("orders.csv", "2024-02-09", "May 5")], f"{CELL} 'date', row 3 .line 4.: 'May 5'; expected dates, such as 2024-01-31"),
+    ([("orders.csv", "2024-02-09", "2024-02-30")], f"{CELL} 'date', row 3 .line 4.: '2024-02-30'; expected dates, such as 2024-01-31"),
     ([("tables.toml", 'key = "id"', "features = [1]")], "table 'customers': features = .1.; expected a list of columns"),
-    ([("orders.csv", f",{word},", ",,") for word in ("yes", "no")], f"{CELL} 'returned': no row has a target"),
     ([("customers.csv", "30", "inf")], "customers.csv: table 'customers': column 'age' is inf for node 1; expected finite"),
     ([("tables.toml", "zero", "refuse")], "customers.csv: table 'customers': column 'age' has no value for 1 nodes, node 2"),
     ([("tables.toml", "zero", "zeros")], "tables.toml: missing = 'zeros' is not known; did you mean 'zero'"),
@@ -101,7 +100,6 @@ def test_what_has_no_edge_or_is_not_read_is_noted(tmp_path):
     ([("tables.toml", '"product" =', '"prodct" =')], "table 'orders': no column 'prodct' in orders.csv .foreign.*'product'"),
     ([("tables.toml", '= "products"', '= "product"')], "table 'orders': foreign names no table 'product'.*'products'"),
     ([("tables.toml", "orders.returned", "order.returned")], "target = 'order.returned'; expected TABLE.COLUMN.*'orders'"),
-    ([("tables.toml", "orders.returned", "orders.retuned")], "no column 'retuned' in orders.csv .target.*'returned'"),
     ([("tables.toml", "time =", "times =")], "table 'orders': unknown key 'times'; did you mean 'time'"),
     ([("tables.toml", 'key = "id"', 'key = ["id"]')], "table 'customers': key = .'id'.; expected text"),
     ([("tables.toml", 'file = "orders.csv"', 'file = "order.csv"')], "table 'orders': no table .*order.csv; expected file"),
@@ -198,6 +196,51 @@ def test_tables_of_any_kind_of_file_are_one_graph(tmp_path):
         assert edges(graph) == edges(given) and np.array_equal(graph.X.toarray(), given.X.toarray())
         assert graph.y.tolist() == given.y.tolist() and graph.meta["node_types"] == given.meta["node_types"]
     assert load_graph(path, cutoff="date=2024-02-20").nnz == 13  # of dates that are text
+
+
+@pytest.mark.slow
+def test_rows_without_a_target_are_predicted_and_no_others(tmp_path, capsys):
+    path, run_folder, out = shop(tmp_path), tmp_path / "run", tmp_path / "p.csv"
+    (path / "tables.toml").unlink()
+    assert run(capsys, "info", path, "--write")[0] == 0
+    toml = (path / "tables.toml").read_text()
+    assert 'features = ["age"]\none_hot = ["city"]' in toml and 'features = []\none_hot = ["returned"]' in toml
+    (path / "tables.toml").write_text(toml.replace('# target = "TABLE.COLUMN"', 'target = "orders.returned"'))
+    assert "'returned' is the target, and left out of its features" in str(load_graph(path).notes())
+    assert run(capsys, "train", path, "--model", "hgt", "--epochs", 1, "--hidden", 8, "--out", run_folder)[0] == 0
+    assert [line.split(",")[0] for line in (run_folder / "predictions.csv").read_text().split()][1:4] == [
+        "11",
+        "12",
+        "13",
+    ]
+    lines = [line.split(",") for line in SHOP["orders.csv"].split()]
+    (path / "customers.csv").write_text("id,city,age\n1,ulm,30\n4,ulm,25\n")  # of few values
+    for column in ([""], []):  # empty, and missing
+        rows = [",".join([*line[:4], *("returned" if line == lines[0] else of for of in column)]) for line in lines]
+        (path / "orders.csv").write_text("\n".join(rows[:2] + rows[4:]) + "\n")
+        assert run(capsys, "predict", run_folder, "--graph", path, "--out", out)[0] == 0
+        assert [line.split(",")[0] for line in out.read_text().split()] == ["id", "11", "14", "15"]
+        code, _, err = run(capsys, "train", path, "--epochs", 1)
+        assert (
+            code == 3 and "shop has no labels; give them with --labels FILE, of tables by target in tables.toml" in err
+        )
+        assert (
+            "column 'returned': no row has a target" if column else "no column 'returned' in orders.csv (target)"
+        ) in err
+    swapped = (path / "tables.toml").read_text().split("\n\n")
+    (path / "tables.toml").write_text("\n\n".join([swapped[0], *swapped[:0:-1]]))
+    code, _, err = run(capsys, "predict", run_folder, "--graph", path, "--out", out)
+    assert (
+        code == 3
+        and "of which 'products' is not the run's or has another place; expected, in this order: customers" in err
+    )
+
+
+def test_edges_are_not_predicted_with_a_cutoff(tmp_path, capsys):
+    convert(shop(tmp_path), tmp_path / "g", cutoff="date=2024-02-20")
+    for how in ("--task links --features embedding", "--on edges"):
+        code, _, err = run(capsys, "train", tmp_path / "g", *how.split(), "--epochs", 1)
+        assert code == 3 and "was read with --cutoff date=2024-02-20, which guards targets of rows" in err
 
 
 def test_the_schema_is_drawn_in_80_columns(tmp_path, capsys):

@@ -33,7 +33,6 @@ TOML = "tables.toml"
 OF_FOLDER = {"table": dict, "target": str, "split": str, "missing": str, "cutoff": str}
 OF_TABLE = {"file": str, "key": str, "foreign": dict, "time": str, "features": list, "one_hot": list}
 KNOWN_AS = {"target": "labels"}  # of a NodeTable
-DATE = "^[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9:.]+Z?)?$"
 TYPES = {dict: "a table", str: "text", list: "a list of columns"}
 MOST_CATEGORIES = 50  # of a text column that is a feature without being named
 
@@ -91,7 +90,8 @@ class KeyedTable:
         """Those of tables.toml; else all other columns that are numbers or have few values."""
         one_hot = self.of.get("one_hot", [])
         if "features" in self.of:
-            return [*dict.fromkeys([*self.of["features"], *one_hot])]
+            given = {*self.of["features"], *one_hot} - {*self.apart.values()}
+            return [name for name in self.frame.column_names if name in given]
         others = [name for name in self.frame.column_names if name not in self.used and name.lower() not in APART]
         of = {name: self.frame.column(name) for name in others}
         return [name for name in of if name in one_hot or has_numbers(of[name]) or has_few(of[name])]
@@ -195,10 +195,6 @@ def spec_of(path: Path) -> dict[str, Any]:
     for what, (table, _, column) in ends.items():
         if table not in tables or not column:
             raise FormatError(f"{where}: {what} = {values[what]!r}; expected TABLE.COLUMN{nearest(table, tables)}")
-        if column in (*tables[table].get("features", ()), *tables[table].get("one_hot", ())):
-            raise FormatError(
-                f"{where}: table {table!r}: {column!r} is the {what}, and among its features; leave it out"
-            )
     if not tables or ("split" in ends and ends["split"][0] != ends.get("target", [""])[0]):
         raise FormatError(f"{where}: expected [table.NAME] with file = ..., and a split of the table of the target")
     return values
@@ -231,15 +227,25 @@ def _read(folder: Path, name: str, of: Mapping[str, Any], spec: Mapping[str, Any
     apart = {what: spec.get(what, "").removeprefix(f"{name}.") for what in ("target", "split")}
     apart = {what: column for what, column in apart.items() if column != spec.get(what, "")}
     named = {what: [of[what]] if isinstance(of[what], str) else [*of[what]] for what in OF_TABLE if what in of}
+    listed = {*named.get("features", ()), *named.get("one_hot", ())}
+    named = {what: [column for column in columns if column not in apart.values()] for what, columns in named.items()}
     named |= {what: [column] for what, column in apart.items()} | {"file": []}
     known = tuple(column for columns in named.values() for column in columns)
     ids = [*named.get("key", []), *named.get("foreign", [])]
     frame, notes = read_frame(path, (*APART, *known), lambda _: ids, lambda _: [*apart.values()])
+    notes += [
+        f"{where}: {column!r} is the {what}, and left out of its features"
+        for what, column in apart.items()
+        if column in listed
+    ]
+    has_target = apart.get("target", "") in ("", *frame.column_names)
     for what, columns in named.items():
         for column in columns:
             if column not in frame.column_names:
-                lacks = f"no column {column!r} in {path.name} ({what}){nearest(column, frame.column_names)}"
-                raise FormatError(f"{where}: {lacks}")
+                lacks = f"{where}: no column {column!r} in {path.name} ({what}){nearest(column, frame.column_names)}"
+                if has_target or what not in apart:
+                    raise FormatError(lacks)
+                notes.append(lacks)  # as where it is to be predicted
     first_line = 0 if is_parquet(path) else read_title(path, (*APART, *known))[3]
     table = KeyedTable(name, path, frame, first_line, of, apart, notes)
     for time in named.get("time", []):
@@ -255,11 +261,19 @@ def _with_times(table: KeyedTable, column: str) -> KeyedTable:
     frame, cells = table.frame, table.frame.column(column)
     if not is_text(cells):
         return table
+    texts, start, end = compute.if_else(filled(cells), compute.utf8_trim_whitespace(cells), None), 0, len(cells)
+    times_of = lambda rows: rows.cast("timestamp[us]")
     try:
-        times = cells.cast("timestamp[us]")
+        times = times_of(texts)
     except ArrowInvalid:
-        row = int(np.argmin(compute.match_substring_regex(cells, DATE).fill_null(True)))
-        first = f"{table.cell(column, row)}: {cells[row].as_py()!r}"
+        while end - start > 1:  # the first that is none is in start to end - 1
+            middle = (start + end) // 2
+            try:
+                times_of(texts[start:middle])
+                start = middle
+            except ArrowInvalid:
+                end = middle
+        first = f"{table.cell(column, start)}: {cells[start].as_py()!r}"
         raise FormatError(f"{first}; expected dates, such as 2024-01-31 or 2024-01-31 12:00:00, or numbers") from None
     return replace(table, frame=frame.set_column(frame.column_names.index(column), column, times))
 
@@ -299,23 +313,23 @@ def _graph(folder: TableFolder, wanted: TableConfig) -> Graph:
             empty = f"empty in {r.empty:,} of {r.empty + len(r.rows):,} rows"
             notes.append(f"{r.source}.{r.column}: {empty}, which have no such edge")
     late = _late(folder, wanted.cutoff) if wanted.cutoff else {}
-    tested = _test_late(of_types[target[0]], late[target[0]]) if late and target[0] else 0
+    has_target = "y" in of_types.get(target[0], {})
+    tested = _test_late(of_types[target[0]], late[target[0]]) if late and has_target else 0
     sizes = {name: table.frame.num_rows for name, table in tables.items()}
     for name, n in sizes.items():
         used = [pair[at] for of, pair in ends.items() for at, end in ((0, of[0]), (1, of[2])) if end == name]
-        if lonely := n - len(np.unique(np.concatenate([np.zeros(0, np.int64), *used]))):
-            said = f"{lonely:,} of {n:,} rows have no edge" if lonely < n else "no edge reaches it"
-            notes.append(f"table {name!r}: {said}")
+        if 0 < (lonely := n - len(np.unique(np.concatenate([np.zeros(0, np.int64), *used])))) < n:
+            notes.append(f"table {name!r}: {lonely:,} of {n:,} rows have no edge")
     meta = {"notes": notes, "unread": unread} | ({"label": target[2]} if target[0] else {})
     fields = {"ids": _ids(tables), "feature_names": tuple(names), "name": folder.path.resolve().name, "meta": meta}
     with naming(folder.path):
-        graph = typed_graph(sizes, of_types, ends, target[0] or None, **fields)
+        graph = typed_graph(sizes, of_types, ends, target[0] if has_target else None, **fields)
     if not late:
         return graph
     guarded, rows = _guarded(graph, np.concatenate([*late.values()])), sum(map(np.count_nonzero, late.values()))
     lost = f"{2 * graph.nnz - guarded.nnz:,} of {2 * graph.nnz:,} messages are dropped"
     notes = [f"cutoff {wanted.cutoff}: {rows:,} rows are after it, {lost}, test targets: {tested:,}", *notes]
-    return replace(guarded, meta=guarded.meta | {"notes": notes})
+    return replace(guarded, meta=guarded.meta | {"notes": notes, "cutoff": wanted.cutoff})
 
 
 def _guarded(graph: Graph, is_late_N: np.ndarray) -> Graph:
@@ -339,13 +353,14 @@ def _ids(tables: Mapping[str, KeyedTable]) -> np.ndarray:
 
 def _of_type(table: KeyedTable, nodes: NodeTable) -> tuple[dict[str, Any], Iterable[str]]:
     """Return X, y, classes and split of the rows of a table, what it has of them, and the names of columns of X."""
-    n = table.frame.num_rows
-    columns = {"features": table.features} | {what: [name] for what, name in table.apart.items()}
+    n, frame = table.frame.num_rows, table.frame.column_names
+    columns = {"features": table.features} | {what: [name] for what, name in table.apart.items() if name in frame}
     rows, of = Graph(sp.csr_array((n, n), dtype=np.float32), ids=table.ids), {"X": np.ones((n, 1), np.float32)}
     for what, names in columns.items():
         of |= nodes.fields(rows, KNOWN_AS.get(what, what), names, np.arange(n)) if names else {}
         if what == "target" and not labelled(of["y"]).any():
-            raise FormatError(f"{table.where}, column {names[0]!r}: no row has a target; expected classes or numbers")
+            nodes.notes.append(f"{table.where}, column {names[0]!r}: no row has a target")
+            del of["y"], of["classes"]
     of.pop("meta", None)
     return of, of.pop("feature_names", ())
 

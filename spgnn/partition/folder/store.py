@@ -199,7 +199,8 @@ class PartitionFolder:
     def names(self) -> ColumnNames:
         """Names of columns."""
         manifest = self.manifest
-        return ColumnNames.read(manifest | manifest.get("edge_meta", {}) | {"features": manifest.get("feature_names")})
+        of = {"features": manifest.get("feature_names"), "node_types": manifest.get("node_types", {}).get("names")}
+        return ColumnNames.read(manifest | manifest.get("edge_meta", {}) | of)
 
     def ids(self) -> np.ndarray | None:
         """Return what the user calls the nodes, (N,) int64 or str, original order; None: 0 to N - 1."""

@@ -108,6 +108,9 @@ def assembled(rows: GraphRows, layout: Layout, how: Distribution) -> DistGraph:
         rows.X_nF, rows.y_n, rows.split_n = (select_rows(M, order_n) for M in (rows.X_nF, rows.y_n, rows.split_n))
     X = features(rows.X_nF, how.feature_norm, pool, dtype, how.threads)
     y, n_classes = label_rows(rows.y_n, comm, dtype)
+    names = ColumnNames.read(rows.about.get("names", {}))
+    if names.node_types and rows.y_n is not None:
+        names = replace(names, target_types=_labelled_types(names.node_types, rows.y_n, A))
     nnz = np.array([A.nnz])
     comm.all_reduce(nnz)
     if how.keep and X is not None:
@@ -117,20 +120,17 @@ def assembled(rows: GraphRows, layout: Layout, how: Distribution) -> DistGraph:
         comm=comm, A=A, X=X, y_n=y, split_n=rows.split_n, n_nodes=rows.n_nodes, n_classes=n_classes,
         task=task_of(rows.y_n), scheme=layout.scheme, nnz=int(nnz[0]), replication=how.replication,
         feature_norm=how.feature_norm, name=rows.about["name"], method=rows.about["method"],
-        fingerprint=rows.about.get("fingerprint", ""), names=_names(rows, A),
+        fingerprint=rows.about.get("fingerprint", ""), names=names,
         links=rows.about.get("links"),
     )  # fmt: skip
 
 
-def _names(rows: GraphRows, A: DistSpMM) -> ColumnNames:
-    """Return the names of columns, and of the types of nodes that have labels. Collective."""
-    names, y_n = ColumnNames.read(rows.about.get("names", {})), rows.y_n
-    if not names.node_types or y_n is None:
-        return names
+def _labelled_types(types: tuple[str, ...], y_n: np.ndarray, A: DistSpMM) -> tuple[str, ...]:
+    """Return the types of nodes that have labels. Collective."""
     has_y_n = y_n.any(axis=1) if task_of(y_n) == "labels" else labelled(y_n)
-    counts = np.bincount(A.node_types.of(A.node_n[: len(y_n)][has_y_n]), minlength=len(names.node_types))
+    counts = np.bincount(A.node_types.of(A.node_n[: len(y_n)][has_y_n]), minlength=len(types))
     A.comm.all_reduce(counts)
-    return replace(names, target_types=tuple(names.node_types[t] for t in np.flatnonzero(counts)))
+    return tuple(types[t] for t in np.flatnonzero(counts))
 
 
 def _operator(rows: GraphRows, layout: Layout, how: Distribution) -> tuple[DistSpMM, np.ndarray | None]:

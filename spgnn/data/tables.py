@@ -253,6 +253,7 @@ class NodeTable:
     def __init__(self, table: Table, where: str, wanted: TableConfig, ids: np.ndarray | None = None):
         self.table, self.where, self.wanted, self.names = table, where, wanted, table.column_names
         self.notes: list[str] = []  # on what was filled, and taken for something
+        self.one_hot = [name for name in wanted.one_hot.split(",") if name]
         if ids is not None:
             self.id, self.ids = wanted.id, ids
             return
@@ -283,12 +284,11 @@ class NodeTable:
 
     def feature_columns(self, given: Sequence[str] | None, known: Sequence[str]) -> list[str]:
         """Return the columns of features: those given, else numbers and --one-hot, without ids, labels and splits."""
-        one_hot = self._checked([name for name in self.wanted.one_hot.split(",") if name])
-        self._checked(known)
+        self._checked([*self.one_hot, *known])
         if given is not None:
-            return [*self._checked(given), *(name for name in one_hot if name not in given)]
+            return [*self._checked(given), *(name for name in self.one_hot if name not in given)]
         others = [n for n in self.names if n not in (self.id, *known) and n.lower() not in APART]
-        return [name for name in others if name in one_hot or has_numbers(self.table.column(name))]
+        return [name for name in others if name in self.one_hot or has_numbers(self.table.column(name))]
 
     def join(self, graph: Graph, what: str, columns: list[str]) -> Graph:
         """Return graph with features, labels or split of some columns, by ids; ids without an edge are new nodes."""
@@ -334,7 +334,7 @@ class NodeTable:
         made, names, is_wide, lost_of = [], [], False, {}
         for name, column in picked.items():
             where = f"{self.where}: column {name!r}"
-            if name in self.wanted.one_hot.split(","):
+            if name in self.one_hot:
                 by_value, lost_N = self._one_hot(where, column)
                 made += by_value.values()
                 names += [f"{name}={value}" for value in by_value]
@@ -351,7 +351,7 @@ class NodeTable:
                 is_wide |= str(column.type) == "double"
             lost_of[name] = int(np.count_nonzero(lost_N & (row_N >= 0)))
         self._note_filled({name: count for name, count in lost_of.items() if count}, absent)
-        X = np.stack(made, axis=1)
+        X = np.stack(made, axis=1) if made else np.zeros((len(row_N), 0))
         return X if is_wide or np.any(np.abs(X) > 2**24) else X.astype(np.float32), names
 
     def _note_filled(self, lost_of: dict[str, int], absent: int) -> None:

@@ -14,8 +14,17 @@ import torch.nn.functional as F
 
 from ..errors import UsageError, check_choice, check_integer, check_number
 from ..spmm.edges.relations import MEANS, Mean
+from ..spmm.operator.features import SparseRows
 from ..spmm.operator.view import LayerView
-from .layer import BuiltIn, Ending, dense_rows
+from .layer import AnyRows, BuiltIn, Ending, Layer, dense_rows
+
+NARROW = 512  # columns of sparse features that are made dense; wider ones are refused
+
+
+def _narrow_rows(layer: Layer, H: AnyRows) -> torch.Tensor:
+    """Return H as a tensor. Raises: UsageError where it is sparse and wide."""
+    is_sparse = isinstance(H, SparseRows) and H.shape[1] <= NARROW
+    return H.dense().to(H.dtype) if is_sparse else dense_rows(layer, H)
 
 
 class RGCN(BuiltIn):
@@ -61,7 +70,7 @@ class RGCN(BuiltIn):
 
     def forward(self, A: LayerView, H_mF: torch.Tensor) -> torch.Tensor:
         """Return Z, (n, C). Collective."""
-        H_mF = dense_rows(self, H_mF)
+        H_mF = _narrow_rows(self, H_mF)
         W = self.W if self.a_RB is None else torch.tensordot(self.a_RB, self.W, 1)  # eq. (3)
         S_nC = A.typed_sum(H_mF, W, self.mean)
         return self.dense(A, H_mF, A.select(H_mF), self.W_FC, S_nC)  # eq. (2)
@@ -95,7 +104,7 @@ class RGAT(BuiltIn):
 
     def forward(self, A: LayerView, H_mF: torch.Tensor) -> torch.Tensor:
         """Return Z, (n, C). Collective."""
-        H_mF, pairs = dense_rows(self, H_mF), A.pairs
+        H_mF, pairs = _narrow_rows(self, H_mF), A.pairs
         pairs.check(len(self.W_RFC))
         V_MC = pairs.columns(A, A.fetch(H_mF), self.W_RFC)
         e_EK = pairs.added(pairs.rows(A, H_mF, self.W_RFC @ self.q_CK), V_MC @ self.k_CK)  # eq. (3)
@@ -141,7 +150,7 @@ class HGT(BuiltIn):
 
     def forward(self, A: LayerView, H_mF: torch.Tensor) -> torch.Tensor:
         """Return Z, (n, C). Collective."""
-        H_mF, pairs = dense_rows(self, H_mF), A.pairs
+        H_mF, pairs = _narrow_rows(self, H_mF), A.pairs
         pairs.check(len(self.A_r), len(self.Q))
         H_tF, H_nF, K = A.fetch(H_mF), A.select(H_mF), self.heads
         r, t = pairs.kind_2K

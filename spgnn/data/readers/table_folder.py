@@ -20,7 +20,7 @@ from ...graph import TEST, UNLABELLED, Graph, labelled, random_split
 from ..bipartite import alike
 from ..by_type import typed_graph
 from ..formats import OF_TABLES, Progress, reader
-from ..table_columns import APART, coded, has_numbers, places_of
+from ..table_columns import APART, coded, has_numbers, odd_value, places_of
 from ..tables import NodeTable
 from .frames import arrow, is_parquet, is_table, read_frame
 from .heads import read_title
@@ -99,8 +99,11 @@ class KeyedTable:
     @property
     def categories(self) -> list[str]:
         """Features that have a column of X for each value: text, and one_hot."""
-        one_hot = self.of.get("one_hot", [])
-        return [name for name in self.features if name in one_hot or not has_numbers(self.frame.column(name))]
+        one_hot, column = self.of.get("one_hot", []), self.frame.column
+        is_text = lambda name: (
+            not has_numbers(column(name)) and not odd_value(column(name)).is_alone
+        )  # or a number is odd
+        return [name for name in self.features if name in one_hot or is_text(name)]
 
     @property
     def used(self) -> list[str]:
@@ -246,6 +249,9 @@ def _read(folder: Path, name: str, of: Mapping[str, Any], spec: Mapping[str, Any
                 if has_target or what not in apart:
                     raise FormatError(lacks)
                 notes.append(lacks)  # as where it is to be predicted
+    for column in listed.intersection(frame.column_names).difference(named.get("one_hot", ())):
+        if str(frame.column(column).type) == "null":
+            frame = frame.set_column(frame.column_names.index(column), column, frame.column(column).cast("double"))
     first_line = 0 if is_parquet(path) else read_title(path, (*APART, *known))[3]
     table = KeyedTable(name, path, frame, first_line, of, apart, notes)
     for time in named.get("time", []):
@@ -301,8 +307,8 @@ def _graph(folder: TableFolder, wanted: TableConfig) -> Graph:
     tables, relations, target = folder.tables, folder.relations, folder.spec.get("target", "").partition(".")
     of_types, names, notes, unread = {}, [], [], []
     for name, table in tables.items():
-        options = replace(wanted, id=table.of.get("key", ""), one_hot=",".join(table.categories))
-        nodes = NodeTable(table.frame, table.where, options, table.ids)
+        nodes = NodeTable(table.frame, table.where, replace(wanted, id=table.of.get("key", "")), table.ids)
+        nodes.one_hot = table.categories
         of_types[name], columns = _of_type(table, nodes)
         names += [f"{name}.{column}" for column in columns] or [name]
         notes += [*table.notes, *nodes.notes]
@@ -362,6 +368,8 @@ def _of_type(table: KeyedTable, nodes: NodeTable) -> tuple[dict[str, Any], Itera
             nodes.notes.append(f"{table.where}, column {names[0]!r}: no row has a target")
             del of["y"], of["classes"]
     of.pop("meta", None)
+    if not of["X"].shape[1]:  # text without a value
+        del of["X"]
     return of, of.pop("feature_names", ())
 
 

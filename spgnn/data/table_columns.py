@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyarrow import Array, ChunkedArray, Table
 
 Coded = tuple[np.ndarray, np.ndarray]  # (codes (m,), ids (k,) int64 or str objects)
+MOST_ID = 10**18  # above it, digits are a name, see IDS
 SAMPLED = 10_000  # rows in which values that are no numbers are looked for first
 MASKS = ("train_mask", "val_mask", "test_mask")
 ID_NAMES = ("id", "node", "node_id", "nodeid", "name")
@@ -129,7 +130,8 @@ def odd_value(column: ChunkedArray) -> OddValue:
         return OddValue("", 0, True, " has no value")
     if has_numbers(column) or not any(is_kind(kind) for is_kind in (types.is_string, types.is_large_string)):
         return OddValue("", 0, False, "")
-    for texts in (texts_of(column[:SAMPLED]), texts_of(column) if len(column) > SAMPLED else ()):
+    for rows in (column[:SAMPLED], column[: len(column) if len(column) > SAMPLED else 0]):
+        texts = texts_of(rows)
         odd = [row for row, text in enumerate(texts) if text and not is_number_text(text.strip())]
         if odd:
             first, filled = texts[odd[0]], sum(map(bool, texts))
@@ -141,9 +143,21 @@ def odd_value(column: ChunkedArray) -> OddValue:
 
 def texts_of(column: ChunkedArray) -> np.ndarray:
     """Return a column as text, "" where a value is missing."""
-    words = [value.decode("utf-8", "replace") if isinstance(value, bytes) else value for value in column.to_pylist()]
+    codes, texts = coded_texts(column)
+    return texts[codes]
+
+
+def coded_texts(column: ChunkedArray) -> Coded:
+    """Return (codes (m,), texts (k,) objects) of a column, "" where a value is missing; a text may have several codes."""
+    if hasattr(column.type, "index_type") or not (column.type.num_fields or str(column.type) == "null"):
+        words = (column if hasattr(column.type, "index_type") else column.dictionary_encode()).unify_dictionaries()
+        words = words.combine_chunks()
+        codes, values = words.indices.fill_null(len(words.dictionary)).to_numpy(), [*words.dictionary.to_pylist(), None]
+    else:
+        codes, values = np.arange(len(column)), column.to_pylist()
+    words = [value.decode("utf-8", "replace") if isinstance(value, bytes) else value for value in values]
     words = [int(value) if isinstance(value, float) and value.is_integer() else value for value in words]  # 1.0 is 1
-    return np.array(["" if value is None else str(value) for value in words], object)
+    return codes, np.array(["" if value is None else str(value) for value in words], object)
 
 
 def coded(column: ChunkedArray, where: str) -> Coded:
@@ -153,6 +167,11 @@ def coded(column: ChunkedArray, where: str) -> Coded:
     Raises: FormatError where an id is missing, and for floats beyond the integers that their type holds.
     """
     column = _plain(column)
+    if str(column.type).lstrip("u").startswith("int") and not column.null_count:
+        numbers = column.to_numpy()
+        if numbers.min(initial=0) >= 0 and numbers.max(initial=0) < MOST_ID:
+            values, codes = np.unique(numbers.astype(np.int64), return_inverse=True)
+            return codes, values
     if column.type.num_fields:  # a list, or a struct
         raise FormatError(f"{where}: ids are {column.type}; expected one number or text in a row")
     words = column if hasattr(column.type, "index_type") else column.dictionary_encode()
@@ -207,7 +226,9 @@ def places_of(ids: np.ndarray, values: np.ndarray) -> np.ndarray:
 def labels_of(where: str, column: ChunkedArray) -> dict[str, Any]:
     """Return y and classes of a column of labels: text and booleans have names, and a missing one is -1."""
     if not has_numbers(column) or str(column.type) == "bool":
-        return named_labels(where, texts_of(column))
+        codes, texts = coded_texts(column)
+        fields = named_labels(where, texts)
+        return fields | {"y": fields["y"][codes]}
     return named_labels(where, numbers_of(column, where))
 
 

@@ -14,12 +14,11 @@ import numpy as np
 from ..atomic import write_text
 from ..config import has_checkpoint
 from ..errors import InputError, UsageError
-from .bipartite import alike
 from .formats import known_formats
 from .readers.frames import PARQUET, open_parquet, read_frame
 from .readers.table_folder import TOML, KeyedTable, TableFolder, filled, is_table_folder, is_text, open_tables, spec_of
 from .readers.text import without_packing
-from .table_columns import KNOWN, coded, places_of
+from .table_columns import KNOWN, SAMPLED, coded, numbers_of
 
 if TYPE_CHECKING:
     from pyarrow import ChunkedArray
@@ -76,8 +75,8 @@ def drawn(folder: TableFolder) -> str:
         fields = [*_fields(folder, table)]
         width = max(len(label) for label, _ in fields)
         lines += [f"  {label:<{width}}  {text}" for label, text in fields]
-    for relation in folder.relations:
-        lines += ["", relation.fault] if relation.fault else []
+    for fault in folder.faults:
+        lines += ["", fault]
     fill = lambda line: textwrap.fill(line, WIDTH, subsequent_indent="    ", break_on_hyphens=False)
     return "\n".join(map(fill, lines))
 
@@ -117,18 +116,23 @@ def described(folder: TableFolder) -> dict[str, Any]:
 
 def _guessed(path: Path) -> dict[str, Any]:
     """Return what tables.toml would have: keys by names and unique values, foreign keys by names and shared values."""
+    from pyarrow import compute
+
     stems = [file.name.partition(".")[0] for file in _files(path)]
     names = [file.name if stems.count(stem) > 1 else stem for file, stem in zip(_files(path), stems)]
     files = {re.sub("[^A-Za-z0-9_-]+", "_", name): file for name, file in zip(names, _files(path))}
     spec: dict[str, dict[str, Any]] = {name: {"file": file.name} for name, file in files.items()}
     frames = {name: read_frame(file, KNOWN["labels"], lambda _: [], lambda _: [])[0] for name, file in files.items()}
     values = {
-        (name, column): coded(cells.filter(filled(cells)), column)[1]
+        (name, column): coded(cells.take(np.linspace(0, len(cells) - 1, min(len(cells), SAMPLED), dtype=int)), column)[
+            1
+        ]
         for name, frame in frames.items()
-        for column, cells in zip(frame.column_names, frame.columns)
-        if is_text(cells) or _is_whole(cells)
+        for column, all_cells in zip(frame.column_names, frame.columns)
+        if (is_text(all_cells) or _is_whole(all_cells)) and len(cells := all_cells.filter(filled(all_cells)))
     }
-    is_unique = lambda name, column: len(values.get((name, column), ())) == frames[name].num_rows
+    distinct = lambda name, column: compute.count_distinct(frames[name].column(column)).as_py()
+    is_unique = lambda name, column: (name, column) in values and distinct(name, column) == frames[name].num_rows
     words, all_words = {name: _words(name) for name in frames}, {word for name in frames for word in _words(name)}
     for name, frame in frames.items():
         columns = frame.column_names
@@ -137,8 +141,10 @@ def _guessed(path: Path) -> dict[str, Any]:
         keys += [columns[0]] if is_key and _word(columns[0]) not in all_words else []
         if key := next((column for column in keys if is_unique(name, column)), ""):
             spec[name]["key"] = key
-    ids = {name: values[name, of["key"]] for name, of in spec.items() if "key" in of}
-    named = {name: {*words[name], _word(spec[name]["key"])} - {*ENDS} for name in ids}
+    keys = {name: of["key"] for name, of in spec.items() if "key" in of}
+    ids = {name: {*coded(frames[name].column(key), key)[1].tolist()} for name, key in keys.items()}
+    last = lambda key: _word(key.partition("_")[2])  # custkey of c_custkey
+    named = {name: {*words[name], _word(key), last(key)} - {*ENDS, ""} for name, key in keys.items()}
     for name, frame in frames.items():
         found = {column: _named(column, values[of, column], ids, named) for of, column in values if of == name}
         found.pop(spec[name].get("key"), None)
@@ -170,20 +176,25 @@ def _is_whole(column: ChunkedArray) -> bool:
     return bool(np.all((numbers == np.rint(numbers)) & (np.abs(numbers) < 2.0 ** np.finfo(numbers.dtype).nmant)))
 
 
-def _named(column: str, values: np.ndarray, ids: dict[str, np.ndarray], named: dict[str, set[str]]) -> str:
+def _named(column: str, values: np.ndarray, ids: dict[str, set], named: dict[str, set[str]]) -> str:
     """Return the table whose key a column has, "" for none: by its name if they share a value, else by ALIKE of its values.
 
-    Numbers that run from 0 or 1 are shared by chance, so there the name has to end as a key does.
+    Numbers from 0 or 1 on are shared by chance, so there the name has to end as a key does; of several the smallest table.
     """
-    word, shares = _word(column), {}
-    for name, keys in ids.items():
-        of, keys_alike = alike(values, keys)
-        shares[name] = np.mean(places_of(keys_alike, of) >= 0) if len(of) else 0
+    word, texts = _word(column), values.tolist()
+    shares = {name: sum(text in keys for text in texts) / len(texts) for name, keys in ids.items()}
     by_name = [name for name in ids if shares[name] and word in named[name]]
     by_name += [name for name in ids if shares[name] and word.endswith(tuple(of for of in named[name] if len(of) > 4))]
-    is_run = lambda keys: keys.dtype.kind == "i" and keys.min() in (0, 1) and np.ptp(keys) < 2 * len(keys)
+    is_run = lambda keys: not {0, 1}.isdisjoint(keys)
     by_value = [name for name in ids if shares[name] >= ALIKE and (word.endswith(ENDS) or not is_run(ids[name]))]
-    return next(iter([*by_name, *sorted(by_value, key=lambda name: -shares[name])]), "")
+    return next(iter([*by_name, *sorted(by_value, key=lambda name: (-shares[name], len(ids[name])))]), "")
+
+
+def _scale(column: ChunkedArray) -> str:
+    """Return the mean and deviation of a column of numbers as TOML, of a constant one 1, to 6 digits."""
+    numbers = numbers_of(column.filter(filled(column)), "").astype(np.float64)
+    mean, deviation = (numbers.mean(), numbers.std()) if len(numbers) else (0.0, 0.0)
+    return f"[{float(f'{mean:.6g}')!r}, {float(f'{deviation:.6g}') or 1.0!r}]"
 
 
 def _toml(folder: TableFolder) -> str:
@@ -192,6 +203,7 @@ def _toml(folder: TableFolder) -> str:
     target = f"target = {quoted(folder.spec['target'])}" if "target" in folder.spec else '# target = "TABLE.COLUMN"'
     is_empty = any(not filled(t.frame.column(name)).all() for t in folder.tables.values() for name in t.features)
     lines = [target] + ['missing = "zero"  # of empty cells of features'] * is_empty
+    lines += ['unknown = "empty"  # keys that no row has: no edge'] * bool(folder.faults)
     for name, of in folder.spec["table"].items():
         of_table = [f"{key} = {quoted(of[key])}" for key in ("file", "key", "time") if key in of]
         lines += ["", f"[table.{name}]", *of_table]
@@ -200,4 +212,6 @@ def _toml(folder: TableFolder) -> str:
         texts = (table := folder.tables[name]).categories
         numbers = [column for column in table.features if column not in texts]
         lines += [f"features = {quoted(numbers)}"] + [f"one_hot = {quoted(texts)}"] * bool(texts)
+        lines += [f"[table.{name}.scale]  # (x - mean) / deviation"] * bool(numbers)
+        lines += [f"{quoted(column)} = {_scale(table.frame.column(column))}" for column in numbers]
     return "\n".join([*lines, ""])

@@ -30,6 +30,7 @@ from .table_columns import (
     Coded,
     as_table,
     coded,
+    coded_texts,
     has_numbers,
     id_column,
     known_columns,
@@ -276,10 +277,8 @@ class NodeTable:
         """Return the columns of labels or of the split: those given, else of a known name, or the only one without ids."""
         known = known_columns(what, self.names, self.id)
         if not given and not known:
-            others = [name for name in self.names if name != self.id]
-            raise FormatError(
-                f"{self.where}: which column? give --{what} {self.where}:COLUMN of {', '.join(others)[:200]}"
-            )
+            others = ", ".join(name for name in self.names if name != self.id)[:200]
+            raise FormatError(f"{self.where}: which column? give --{what} {self.where}:COLUMN of {others}")
         return self._checked(given) or known
 
     def feature_columns(self, given: Sequence[str] | None, known: Sequence[str]) -> list[str]:
@@ -374,14 +373,14 @@ class NodeTable:
 
     def _one_hot(self, where: str, column: ChunkedArray) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Return the features of each value of a column of text, and where it has none."""
-        text_N = texts_of(column)
-        lost_N = text_N == ""
+        codes_N, texts = coded_texts(column)
+        lost_N = (texts == "")[codes_N]
         if lost_N.any() and self.wanted.missing != "zero":
             raise FormatError(f"{where} has no value for {lost_N.sum():,} nodes; --missing zero makes them 0")
-        found = sorted(set(text_N[~lost_N]))
+        found = sorted({*texts[codes_N[~lost_N]]})
         if len(found) > MOST_VALUES:
             raise FormatError(f"{where} has {len(found):,} values; expected at most {MOST_VALUES:,} (--one-hot)")
-        return {value: (text_N == value).astype(np.float64) for value in found}, lost_N
+        return {value: (texts == value)[codes_N].astype(np.float32) for value in found}, lost_N
 
     def unread(self, *used: str) -> list[str]:
         """Return the columns that are not used, with what keeps one from being features."""

@@ -236,7 +236,10 @@ def test_rows_without_a_target_are_predicted_and_no_others(tmp_path, capsys):
     (path / "tables.toml").unlink()
     assert run(capsys, "info", path, "--write")[0] == 0
     toml = (path / "tables.toml").read_text()
-    assert 'features = ["age"]\none_hot = ["city"]' in toml and 'features = []\none_hot = ["returned"]' in toml
+    assert (
+        'features = ["age"]\none_hot = ["city"]\n[table.customers.scale]' in toml
+        and 'features = []\none_hot = ["returned"]' in toml
+    )
     (path / "tables.toml").write_text(toml.replace('# target = "TABLE.COLUMN"', 'target = "orders.returned"'))
     assert "'returned' is the target, and left out of its features" in str(load_graph(path).notes())
     assert run(capsys, "train", path, "--model", "hgt", "--epochs", 1, "--hidden", 8, "--out", run_folder)[0] == 0
@@ -266,6 +269,42 @@ def test_rows_without_a_target_are_predicted_and_no_others(tmp_path, capsys):
         code == 3
         and "of which 'products' is not the run's or has another place; expected, in this order: customers" in err
     )
+
+
+def test_numbers_are_scaled_as_tables_toml_has_it_and_an_empty_cell_is_the_mean(tmp_path):
+    path = shop(tmp_path, ("tables.toml", 'key = "id"', 'key = "id"\nscale = {"age" = [32.0, 4]}'))
+    graph = load_graph(path)
+    assert graph.X.toarray()[:4, graph.feature_names.index("customers.age")].tolist() == [-0.5, 0, 2.25, -1.75]
+    (path / "tables.toml").write_text((path / "tables.toml").read_text().replace("4]", "0]"))
+    with pytest.raises(
+        FormatError, match=r"table 'customers': scale of 'age' is .32.0, 0.; expected .mean, deviation."
+    ):
+        load_graph(path)
+
+
+def test_a_key_may_have_several_columns_and_keys_that_no_row_has_may_be_empty(tmp_path, capsys):
+    visits = '[table.visits]\nfile = "visits.csv"\nforeign = {"city+day" = "weather"}\n[table.orders]'
+    weather = '[table.weather]\nfile = "weather.csv"\nkey = "city+day"\n' + visits
+    path = shop(tmp_path, ("tables.toml", "[table.orders]", weather))
+    (path / "weather.csv").write_text("city,day,rain\nulm,1,0.5\nulm,2,1.5\nbonn,1,2\n")
+    (path / "visits.csv").write_text("day,city\n2,ulm\n1,bonn\n,ulm\n3,ulm\n")
+    cell = (
+        f"{path}/visits.csv: table 'visits', column 'city+day', row 4 (line 5): 'ulm+3' is no key of weather (column "
+    )
+    fault = f"{cell}'city+day'), as 1 of 3 cells"
+    code, _, err = run(capsys, "convert", path, tmp_path / "g")
+    assert code == 3 and f"{fault}; expected one of its 3, such as 'ulm+1', or an empty cell, or unknown = " in err
+    toml = (path / "tables.toml").read_text()
+    (path / "tables.toml").write_text(f'unknown = "empty"\n{toml}')
+    graph = load_graph(path)
+    assert [(u, v) for u, r, v in edges(graph) if "visits" in r] == [
+        ("visits:0", "weather:ulm+2"),
+        ("visits:1", "weather:bonn+1"),
+    ]
+    assert f"{fault}, which have no such edge" in graph.notes()
+    (path / "tables.toml").write_text(f'unknown = "drop"\n{toml}')
+    with pytest.raises(FormatError, match='unknown = \'drop\'; expected "refuse", or "empty"'):
+        load_graph(path)
 
 
 def test_edges_are_not_predicted_with_a_cutoff(tmp_path, capsys):
@@ -304,14 +343,20 @@ def test_tables_toml_is_guessed_and_written_once(tmp_path, capsys):
 def test_keys_are_guessed_by_names_and_by_values(tmp_path):
     (tmp_path / "people.csv").write_text("person_id,boss\n101,\n205,101\n309,101\n")
     (tmp_path / "cities.csv").write_text("city_id,label\n1,a\n2,b\n3,a\n")
-    rows = ["1,205,2,home,101", "2,101,3,work,205", "3,309,1,home,999", "1,309,2,home,101"]
-    (tmp_path / "visits.csv").write_text("\n".join(["count,who,city,kind,guest_person_id", *rows]) + "\n")
+    rows = ["1,205,2,home,101,2,1", "2,101,3,work,205,3,2", "3,309,1,home,999,3,4", "1,309,2,home,101,2,2"]
+    (tmp_path / "visits.csv").write_text(
+        "\n".join(["count,who,city,kind,guest_person_id,v_dogkey,n_calls", *rows]) + "\n"
+    )
+    (tmp_path / "dogs.csv").write_text("d_dogkey,name\n1,a\n2,a\n3,b\n8,b\n9,b\n20,b\n")
     spec = read_schema(tmp_path).spec
     keys = [of.get("key") for of in spec["table"].values()]
-    assert spec["target"] == "cities.label" and keys == ["city_id", "person_id", None]
+    assert spec["target"] == "cities.label" and keys == ["city_id", "d_dogkey", "person_id", None]
     assert spec["table"]["people"]["foreign"] == {"boss": "people"}
-    # count is 1 to 3 as city_id is, by chance; who has values of person_id; of guest_person_id one is unknown
-    assert spec["table"]["visits"]["foreign"] == {"who": "people", "city": "cities", "guest_person_id": "people"}
+    # count is 1 to 3 as city_id is, by chance; who has values of person_id; of guest_person_id one is unknown;
+    # v_dogkey is named as d_dogkey, though cities have its values too; those of n_calls are keys of dogs by chance
+    assert spec["table"]["visits"]["foreign"] == {
+        "who": "people", "city": "cities", "guest_person_id": "people", "v_dogkey": "dogs",
+    }  # fmt: skip
 
 
 def test_parts_of_one_parquet_table_are_a_graph_and_tables_with_other_columns_are_not(tmp_path):

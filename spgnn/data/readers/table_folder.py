@@ -5,7 +5,9 @@ Shapes: n rows of a table, N of all, L edges, k cells that are not empty.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -30,8 +32,8 @@ if TYPE_CHECKING:
     from pyarrow import ChunkedArray, Table
 
 TOML = "tables.toml"
-OF_FOLDER = {"table": dict, "target": str, "split": str, "missing": str, "cutoff": str}
-OF_TABLE = {"file": str, "key": str, "foreign": dict, "time": str, "features": list, "one_hot": list}
+OF_FOLDER = {"table": dict, "target": str, "split": str, "missing": str, "cutoff": str, "unknown": str}
+OF_TABLE = {"file": str, "key": str, "foreign": dict, "time": str, "features": list, "one_hot": list, "scale": dict}
 KNOWN_AS = {"target": "labels"}  # of a NodeTable
 TYPES = {dict: "a table", str: "text", list: "a list of columns"}
 MOST_CATEGORIES = 50  # of a text column that is a feature without being named
@@ -138,6 +140,11 @@ class TableFolder:
     tables: Mapping[str, KeyedTable]
     relations: list[Relation]
 
+    @property
+    def faults(self) -> list[str]:
+        """What of the foreign keys is refused."""
+        return [r.fault for r in self.relations if r.fault and self.spec.get("unknown") != "empty"]
+
 
 def is_text(column: ChunkedArray) -> bool:
     return str(column.type).removeprefix("dictionary<values=").removeprefix("large_").startswith("string")
@@ -174,8 +181,8 @@ def read_table_folder(path: Path, progress: Progress = None, **options) -> Graph
     Raises:  FormatError naming table, column and row of what does not fit.
     """
     folder = open_tables(path, spec_of(path))
-    if faults := [relation.fault for relation in folder.relations if relation.fault]:
-        raise FormatError(faults[0])
+    if folder.faults:
+        raise FormatError(f'{folder.faults[0]}, or unknown = "empty" in {TOML}')
     given = {name: folder.spec[name] for name in OF_TABLES if name in folder.spec}
     return _graph(folder, build(TableConfig, given | options, str(path / TOML)))
 
@@ -184,6 +191,10 @@ def spec_of(path: Path) -> dict[str, Any]:
     """Return what tables.toml has. Raises: FormatError with the nearest key or table."""
     where, values = f"{path / TOML}", toml_values(path / TOML)
     _check_keys(where, values, OF_FOLDER)
+    if (unknown := values.get("unknown", "refuse")) not in ("refuse", "empty"):
+        raise FormatError(
+            f'{where}: unknown = {unknown!r}; expected "refuse", or "empty": keys that no row has are no edge'
+        )
     tables = values.get("table", {})
     for name, of in tables.items():
         _check_keys(f"{where}: table {name!r}", of if isinstance(of, dict) else {name: of}, OF_TABLE)
@@ -229,18 +240,18 @@ def _read(folder: Path, name: str, of: Mapping[str, Any], spec: Mapping[str, Any
         raise InputError(f'{where}: no table {path}; expected file = "NAME.csv", .tsv or .parquet, of the folder')
     apart = {what: spec.get(what, "").removeprefix(f"{name}.") for what in ("target", "split")}
     apart = {what: column for what, column in apart.items() if column != spec.get(what, "")}
-    named = {what: [of[what]] if isinstance(of[what], str) else [*of[what]] for what in OF_TABLE if what in of}
+    columns_of = [what for what in OF_TABLE if what in of and what != "scale"]
+    named = {what: [of[what]] if isinstance(of[what], str) else [*of[what]] for what in columns_of}
     listed = {*named.get("features", ()), *named.get("one_hot", ())}
     named = {what: [column for column in columns if column not in apart.values()] for what, columns in named.items()}
     named |= {what: [column] for what, column in apart.items()} | {"file": []}
-    known = tuple(column for columns in named.values() for column in columns)
     ids = [*named.get("key", []), *named.get("foreign", [])]
+    known = tuple(part for columns in [*named.values(), *(name.split("+") for name in ids)] for part in columns)
     frame, notes = read_frame(path, (*APART, *known), lambda _: ids, lambda _: [*apart.values()])
-    notes += [
-        f"{where}: {column!r} is the {what}, and left out of its features"
-        for what, column in apart.items()
-        if column in listed
-    ]
+    for column in ids:
+        frame = _with_joined(frame, column)
+    for what, column in apart.items():
+        notes += [f"{where}: {column!r} is the {what}, and left out of its features"] * (column in listed)
     has_target = apart.get("target", "") in ("", *frame.column_names)
     for what, columns in named.items():
         for column in columns:
@@ -260,6 +271,17 @@ def _read(folder: Path, name: str, of: Mapping[str, Any], spec: Mapping[str, Any
     return table
 
 
+def _with_joined(frame: Table, name: str) -> Table:
+    """Return a table with the column of a key a+b, the texts of a and b, empty where one is."""
+    from pyarrow import compute
+
+    parts, columns = name.split("+"), frame.column_names
+    if name in columns or len(parts) == 1 or not {*parts} <= {*columns}:
+        return frame
+    texts = [compute.if_else(filled(cells), cells.cast("string"), None) for cells in map(frame.column, parts)]
+    return frame.append_column(name, compute.binary_join_element_wise(*texts, "+"))
+
+
 def _with_times(table: KeyedTable, column: str) -> KeyedTable:
     """Return a table whose column has times where it has text; FormatError naming the first that is none."""
     from pyarrow import ArrowInvalid, compute
@@ -267,21 +289,34 @@ def _with_times(table: KeyedTable, column: str) -> KeyedTable:
     frame, cells = table.frame, table.frame.column(column)
     if not is_text(cells):
         return table
-    texts, start, end = compute.if_else(filled(cells), compute.utf8_trim_whitespace(cells), None), 0, len(cells)
-    times_of = lambda rows: rows.cast("timestamp[us]")
-    try:
-        times = times_of(texts)
-    except ArrowInvalid:
-        while end - start > 1:  # the first that is none is in start to end - 1
-            middle = (start + end) // 2
-            try:
-                times_of(texts[start:middle])
-                start = middle
-            except ArrowInvalid:
-                end = middle
-        first = f"{table.cell(column, start)}: {cells[start].as_py()!r}"
-        raise FormatError(f"{first}; expected dates, such as 2024-01-31 or 2024-01-31 12:00:00, or numbers") from None
+    texts = compute.if_else(filled(cells), compute.utf8_trim_whitespace(cells), None)
+
+    def times_before(end: int) -> ChunkedArray | None:
+        with suppress(ArrowInvalid):
+            return texts[:end].cast("timestamp[us]")
+
+    if (times := times_before(len(cells))) is None:
+        row = bisect_left(range(len(cells)), True, key=lambda row: times_before(row + 1) is None)
+        first = f"{table.cell(column, row)}: {cells[row].as_py()!r}"
+        raise FormatError(f"{first}; expected dates, such as 2024-01-31 or 2024-01-31 12:00:00, or numbers")
     return replace(table, frame=frame.set_column(frame.column_names.index(column), column, times))
+
+
+def _scaled(table: KeyedTable) -> Table:
+    """Return the rows of a table, features as (x - mean) / deviation, where scale has both; FormatError for other values."""
+    from pyarrow import compute
+
+    frame, texts = table.frame, table.categories
+    for name, pair in table.of.get("scale", {}).items():
+        is_pair = isinstance(pair, list) and len(pair) == 2 and all(isinstance(x, (int, float)) for x in pair)
+        if not is_pair or not pair[1] > 0:
+            where = f"{table.path.parent / TOML}: table {table.name!r}: scale of {name!r} is {pair!r}"
+            raise FormatError(f"{where}; expected [mean, deviation], numbers, the second above 0")
+        if name in table.features and name not in texts and has_numbers(frame.column(name)):
+            apart = compute.subtract(frame.column(name).cast("double"), float(pair[0]))
+            scaled = compute.divide(apart, float(pair[1])).cast("float")
+            frame = frame.set_column(frame.column_names.index(name), name, scaled)
+    return frame
 
 
 def _relation(table: KeyedTable, column: str, other: KeyedTable) -> Relation:
@@ -307,7 +342,7 @@ def _graph(folder: TableFolder, wanted: TableConfig) -> Graph:
     tables, relations, target = folder.tables, folder.relations, folder.spec.get("target", "").partition(".")
     of_types, names, notes, unread = {}, [], [], []
     for name, table in tables.items():
-        nodes = NodeTable(table.frame, table.where, replace(wanted, id=table.of.get("key", "")), table.ids)
+        nodes = NodeTable(_scaled(table), table.where, replace(wanted, id=table.of.get("key", "")), table.ids)
         nodes.one_hot = table.categories
         of_types[name], columns = _of_type(table, nodes)
         names += [f"{name}.{column}" for column in columns] or [name]
@@ -316,15 +351,19 @@ def _graph(folder: TableFolder, wanted: TableConfig) -> Graph:
     ends = {(r.source, r.column, r.target): np.stack([r.rows, r.to]) for r in relations}
     for r in relations:
         if r.empty:
-            empty = f"empty in {r.empty:,} of {r.empty + len(r.rows):,} rows"
+            empty = f"empty in {r.empty:,} of {tables[r.source].frame.num_rows:,} rows"
             notes.append(f"{r.source}.{r.column}: {empty}, which have no such edge")
+        notes += [f"{r.fault.partition('; expected')[0]}, which have no such edge"] if r.fault else []
     late = _late(folder, wanted.cutoff) if wanted.cutoff else {}
     has_target = "y" in of_types.get(target[0], {})
     tested = _test_late(of_types[target[0]], late[target[0]]) if late and has_target else 0
     sizes = {name: table.frame.num_rows for name, table in tables.items()}
     for name, n in sizes.items():
-        used = [pair[at] for of, pair in ends.items() for at, end in ((0, of[0]), (1, of[2])) if end == name]
-        if 0 < (lonely := n - len(np.unique(np.concatenate([np.zeros(0, np.int64), *used])))) < n:
+        is_used = np.zeros(n, bool)
+        for of, pair in ends.items():
+            for rows in (pair[at] for at in (0, 1) if of[2 * at] == name):
+                is_used[rows] = True
+        if 0 < (lonely := n - np.count_nonzero(is_used)) < n:
             notes.append(f"table {name!r}: {lonely:,} of {n:,} rows have no edge")
     meta = {"notes": notes, "unread": unread} | ({"label": target[2]} if target[0] else {})
     fields = {"ids": _ids(tables), "feature_names": tuple(names), "name": folder.path.resolve().name, "meta": meta}

@@ -27,7 +27,8 @@ class Names:
 
     ends_L2  source and target of the edges that are predicted, numbers of nodes; None: nodes are predicted.
     links    that are ranked; None: labels are predicted.
-    rows_n   nodes of which a table has rows; None: all.
+    rows_n   nodes of which a table has rows; None: all. type_name: what their ids begin with where others have the same,
+             as orders:7, and ids of a table do not.
     """
 
     ids: np.ndarray | None = None
@@ -35,11 +36,13 @@ class Names:
     ends_L2: np.ndarray | None = None
     links: Links | None = None
     rows_n: np.ndarray | None = None
+    type_name: str = ""
 
     def keep_types(self, types: NodeTypes, targets: tuple[str, ...] | None) -> None:
         """Give a table the rows of nodes of the types that are predicted; None: of all nodes."""
         starts = dict(zip(types.names, zip(types.starts, types.starts[1:])))
         rows = [np.arange(*starts[name]) for name in targets or () if name in starts]
+        self.type_name = targets[0] if targets and len(rows) == 1 else ""
         self.rows_n = np.concatenate(rows) if rows and self.ends_L2 is None and self.links is None else None
 
     @property
@@ -81,9 +84,7 @@ class EndNames:
         if self.ids is None:
             return first, np.arange(last - first) if links.n_sources else np.arange(first, last)
         ids, prefix = self.ids[first:last], f"{links.kinds[end]}:"
-        if links.n_sources and ids.dtype.kind in "OU" and all(str(name).startswith(prefix) for name in ids.tolist()):
-            ids = np.array([str(name)[len(prefix) :] for name in ids.tolist()], object)
-        return first, ids
+        return first, without_prefix(ids, prefix) if links.n_sources else ids
 
     def columns(self, source: np.ndarray, target: np.ndarray, relation: np.ndarray) -> Columns:
         """Return the columns of sources, relations if links have any, and targets."""
@@ -97,6 +98,13 @@ class EndNames:
         """Return the nodes of names. Raises: UsageError naming the first that no node has."""
         first, ids = self.of(end)
         return first + places(ids, values, what)
+
+
+def without_prefix(ids: np.ndarray, prefix: str) -> np.ndarray:
+    """Return ids without what each of them begins with, or as they are."""
+    if ids.dtype.kind not in "OU" or not all(str(name).startswith(prefix) for name in ids.tolist()):
+        return ids
+    return np.array([str(name)[len(prefix) :] for name in ids.tolist()], object)
 
 
 def places(ids: np.ndarray, values, what: str) -> np.ndarray:
@@ -124,6 +132,8 @@ def prediction_columns(predictions_N: np.ndarray, names: Names, proba_NC: np.nda
     """
     rows = slice(None) if names.rows_n is None else names.rows_n
     columns = {name: of_rows[rows] for name, of_rows in names.of_rows(len(predictions_N)).items()}
+    if names.rows_n is not None:
+        columns["id"] = without_prefix(columns["id"], f"{names.type_name}:")
     predictions_N, proba_NC = predictions_N[rows], None if proba_NC is None else proba_NC[rows]
     if names.links is not None:
         columns["split"] = np.array(["message", "train", "val", "test"], object)[names.links.split_T + 1]

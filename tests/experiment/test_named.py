@@ -13,7 +13,8 @@ from spgnn.data import load_graph, save_graph
 from spgnn.dist import SelfCommunicator
 from spgnn.errors import FormatError, UsageError
 from spgnn.experiment import predict, run
-from spgnn.graph import random_split
+from spgnn.experiment.named import Names, prediction_columns
+from spgnn.graph import NodeTypes, random_split
 from spgnn.partition import part_graph, save_partition
 
 IDS = ['a,"b"', "ü", "-", "9", *map("node {}".format, range(4, 24))]
@@ -170,3 +171,9 @@ def test_partition_is_refused_before_the_work(tmp_path, capsys):
     (tmp_path / "kept" / "mine").write_text("")
     code, _, err = command(capsys, "partition", "absent", "-k", 2, "--out", tmp_path / "kept")
     assert code == 2 and "exists and is not a partition" in err
+
+
+def test_rows_of_one_type_have_the_keys_of_its_table():
+    names = Names(np.array(["a:1", "b:1", "b:2"], object))
+    names.keep_types(NodeTypes(("a", "b"), (0, 1, 3)), ("b",))
+    assert prediction_columns(np.array([0, 1, 0]), names)["id"].tolist() == ["1", "2"]

@@ -46,13 +46,24 @@ def typed_graph(
         X = of_types[name].get("X")
         names += [name] if X is None else [f"{name}.{column}" for column in range(X.shape[1])]
         blocks.append(sp.csr_array(np.ones((n, 1), np.float32) if X is None else X))
-    made = _targets(sizes, of_types, target) | {"ids": [f"{name}:{i}" for name, n in sizes.items() for i in range(n)]}
+    made = _targets(sizes, of_types, target)
+    if "ids" not in fields:
+        made["ids"] = [f"{name}:{i}" for name, n in sizes.items() for i in range(n)]
     if any(of.get("X") is not None for of in of_types.values()):
-        made |= {"X": sp.block_diag(blocks, "csr"), "feature_names": names}
+        made |= {"X": _diagonal(blocks), "feature_names": names}
     made["edge_y"] = np.repeat(np.arange(len(ends)), [of.shape[1] for of in places])
     meta = {"typed": True, "node_types": {"names": [*sizes], "starts": starts}} | fields.pop("meta", {})
     made |= {"edge_classes": tuple(map(" ".join, ends)), "meta": meta}
     return graph_from_coo(src_L, dst_L, starts[-1], **(made | fields))
+
+
+def _diagonal(blocks: list[sp.csr_array]) -> sp.csr_array:
+    """Return CSR blocks on the diagonal of one CSR, whose places are not listed as pairs on the way."""
+    first = np.cumsum([0, *(block.shape[1] for block in blocks)])
+    data = np.concatenate([block.data for block in blocks])
+    indices = np.concatenate([block.indices + block.indices.dtype.type(at) for block, at in zip(blocks, first)])
+    lengths_N = np.concatenate([np.diff(block.indptr) for block in blocks])
+    return sp.csr_array((data, indices, np.concatenate([[0], np.cumsum(lengths_N)])), shape=(len(lengths_N), first[-1]))
 
 
 def _targets(sizes: Mapping[str, int], of_types: Mapping[str, Mapping], target: str | None) -> dict[str, Any]:

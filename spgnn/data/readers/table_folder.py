@@ -407,8 +407,9 @@ def _of_type(table: KeyedTable, nodes: NodeTable) -> tuple[dict[str, Any], Itera
             nodes.notes.append(f"{table.where}, column {names[0]!r}: no row has a target")
             del of["y"], of["classes"]
     of.pop("meta", None)
-    if not of["X"].shape[1]:  # text without a value
-        del of["X"]
+    of["X"] = sp.csr_array(
+        of["X"] if of["X"].shape[1] else np.ones((n, 1), np.float32)
+    )  # no column: text without a value
     return of, of.pop("feature_names", ())
 
 

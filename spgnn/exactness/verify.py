@@ -60,9 +60,14 @@ def whole_graph(graph: Graph) -> SimpleNamespace:
     index = torch.from_numpy(np.stack([graph.A.indices, rows_of(graph)]).astype(np.int64))
     weights = None if (graph.A.data == 1).all() else torch.from_numpy(graph.A.data.astype(np.float64))
     attributes = None if graph.edge_attr is None else torch.from_numpy(graph.edge_attr.astype(np.float64))
+    R, relation_E, ids_E, y = graph.typed_sizes[0], None, graph.edge_ids, graph.edge_y
+    if R and ids_E is not None and y is not None:
+        is_reverse = ids_E < 0
+        relation_E = torch.from_numpy(y[np.where(is_reverse, -1 - ids_E, ids_E)] * (1 + is_reverse.any()) + is_reverse)
     batch, columns = torch.zeros(graph.n_nodes, dtype=torch.int64), lambda H_NF: H_NF
     return SimpleNamespace(
-        edge_index=index, places=index, edge_weight=weights, edge_attr=attributes, batch=batch, columns=columns, num_nodes=graph.n_nodes
+        edge_index=index, places=index, edge_weight=weights, edge_attr=attributes, batch=batch, columns=columns, num_nodes=graph.n_nodes,
+        edge_type=relation_E, n_relations=R,
     )  # fmt: skip
 
 

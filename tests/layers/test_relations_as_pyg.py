@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from test_relation_layers import DST, ENDS, GRAPH, NAMES, REL, SRC, STARTS, F, N, R, X
+from test_relation_layers import DST, ENDS, GRAPH, NAMES, REL, SRC, STARTS, F, N, R, X, messages
 
+import spgnn
 from spgnn.dist.thread import run_threads
 from spgnn.distgraph import distribute
+from spgnn.errors import UsageError
 from spgnn.layers import HGT, RGAT, RGCN
 
 pyg = pytest.importorskip("torch_geometric.nn")
@@ -125,3 +127,66 @@ def test_hgt_has_the_rows_of_pygs(size):
     found, _ = rows_on_ranks(ours, size)
     assert np.abs(found - expected).max() <= 1e-10 * np.abs(expected).max()
     assert len(found) == N
+
+
+CONVS = {
+    "full": lambda R: pyg.RGCNConv(F, 6, R),
+    "bases": lambda R: pyg.RGCNConv(F, 6, R + 1, num_bases=2, aggr="add", bias=False),
+    "blocks": lambda R: pyg.RGCNConv(F, 6, R, num_blocks=3, root_weight=False),
+    "fast": lambda R: pyg.FastRGCNConv(F, 6, R, num_bases=2),
+    "fast, blocks": lambda R: pyg.FastRGCNConv(F, 6, R, num_blocks=2),
+    "max": lambda R: pyg.RGCNConv(F, 6, R, aggr="max"),
+    "rgat": lambda R: pyg.RGATConv(F, 3, R, heads=2, num_bases=2),
+    "film": lambda R: pyg.FiLMConv(F, 6, R),
+    "two layers": lambda R: pyg.Sequential(
+        "x, edge_index, edge_type",
+        [
+            (pyg.RGCNConv(F, 8, R), "x, edge_index, edge_type -> x"),
+            torch.nn.ELU(),
+            (pyg.RGATConv(8, 6, R), "x, edge_index, edge_type -> x"),
+        ],
+    ),
+}
+
+
+def compared(ours, theirs):
+    for a, b in zip(ours, theirs, strict=True):
+        b = np.zeros_like(a) if b is None else b.detach().numpy()
+        assert np.abs(a - b).max() <= 1e-10 * max(1, np.abs(b).max())
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+@pytest.mark.parametrize("use", ["undirected", "directed"])
+@pytest.mark.parametrize("name", CONVS)
+def test_a_wrapped_convolution_reads_the_relations_of_the_graph(name, use, size):
+    row, column, relation, n_relations = messages(use)
+
+    def made():
+        module, generator = CONVS[name](n_relations).double(), torch.Generator().manual_seed(1)
+        for weight in module.parameters():
+            torch.nn.init.normal_(weight, std=0.5, generator=generator)
+        return module
+
+    module, X_NF, passes = made(), H.clone().requires_grad_(), []
+    Z = module(X_NF, torch.from_numpy(np.stack([column, row])), torch.from_numpy(relation))
+    Z.sin().sum().backward()
+
+    def body(comm):
+        dgraph = distribute(GRAPH.with_edges(use), comm, method="random", dtype="float64", keep=False)
+        of, X_nF = made(), dgraph.X.clone().requires_grad_()
+        if type(of).__name__ in ("RGCNConv", "FastRGCNConv") and name != "max":
+            of.register_propagate_forward_pre_hook(lambda *_: passes.append(name))
+        Z = spgnn.wrap(of)(dgraph.A, X_nF)
+        Z.sin().sum().backward()
+        gradients = [np.zeros(W.shape) if W.grad is None else W.grad.numpy() for W in of.parameters()]
+        return [dgraph.collect(T.numpy()) for T in (Z.detach(), X_nF.grad)] + [comm.all_reduce(G) for G in gradients]
+
+    compared(run_threads(size, body)[0], [Z, X_NF.grad, *(W.grad for W in module.parameters())])
+    assert not passes  # on the kernel of typed_sum
+
+
+def test_a_wrapped_convolution_of_fewer_relations_is_refused_and_verify_knows_them():
+    dgraph = distribute(GRAPH, dtype="float64")
+    with pytest.raises(UsageError, match="edges have 10 relations, and FiLMConv was made with num_relations=5"):
+        spgnn.wrap(pyg.FiLMConv(F, 4, 5).double())(dgraph.A, dgraph.X)
+    assert spgnn.verify(spgnn.wrap(CONVS["two layers"](2 * R)), GRAPH, ranks=(1, 2)).ok

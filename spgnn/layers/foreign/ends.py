@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from ...errors import UsageError
+from ...spmm.edges.edge_table import has_relations
 from ...spmm.exchange.owners import any_rank
 from ...spmm.operator.protocol import Operator
 from ...spmm.operator.view import LayerView
@@ -109,6 +110,16 @@ class LocalEdges:
             attr_EF = attr_EF if attr_EF is None or is_ordered else attr_EF[self.order_E.to(attr_EF.device)]
             vars(self)["attr_EF"] = attr_EF
         return vars(self)["attr_EF"]
+
+    def relations(self, operator: Operator) -> torch.Tensor | None:
+        """Return the relations of the edges of an operator, (E,) int64, made once; None: they have none."""
+        if "relation_E" not in vars(self):
+            relation_E, E, device = None, len(self.order_E), plain(self.index).device
+            if has_relations(operator):
+                of_E = np.zeros(E, np.int64) if device.type == "meta" else operator.relations[0].astype(np.int64)
+                relation_E = torch.from_numpy(of_E)[self.order_E].to(device)
+            vars(self)["relation_E"] = relation_E
+        return vars(self)["relation_E"]
 
     @cached_property
     def batch(self) -> Ends:

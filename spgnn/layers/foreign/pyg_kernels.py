@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from ...spmm.edges.relations import Mean
 from ...spmm.exchange.owners import RankSum
 from ...spmm.exchange.scaling import IN
 from ...spmm.operator.subgraph import SubgraphSpMM
@@ -44,11 +45,13 @@ def _forward(self, x, edge_index, *args, **kwargs):
 
 def _is_plain(conv, on: OnRanks, given: list) -> bool:
     """Return whether edges are the graph's, each pair once, with the weights that the convolution reads."""
-    reads = on.weight_E is not None and type(conv).__name__ == "GCNConv"  # the others do not read weights
-    is_whole = len(given) == 1 and given[0] is on.weight_E if reads else not given
+    is_typed = KERNELS[type(conv).__name__] is _rgcn
+    reads = on.weight_E if type(conv).__name__ == "GCNConv" else None  # the others do not read weights
+    reads = on.edges.relations(on.A.operator) if is_typed and on.edges is not None else reads
+    is_whole = len(given) == 1 and given[0] is reads if is_typed or reads is not None else not given
     has_hooks = any(getattr(conv, f"_{kind}_hooks") for kind in ("message_forward_pre", "message_forward"))
     operator = on.A.operator
-    is_other = isinstance(operator, SubgraphSpMM) or operator.edge_attr is not None  # of a sampler, or a multigraph
+    is_other = isinstance(operator, SubgraphSpMM) or not is_typed and operator.edge_attr is not None  # or a multigraph
     return conv.flow == "source_to_target" and is_whole and not has_hooks and not is_other
 
 
@@ -114,6 +117,19 @@ def _gatv2(conv, on: OnRanks, x):
     return _merged(conv, x, A.attend2(l_mKD, r, conv.att[0].t().contiguous(), **_softmax_of(conv, on)))
 
 
+def _rgcn(conv, on: OnRanks, x):
+    """sum_r A_r x W_r + x W_0 + b, A_r the mean or sum over the edges of relation r."""
+    means: dict[str, Mean] = {"mean": "relation", "add": "none", "sum": "none"}
+    mean = means.get(str(conv.aggr))
+    if mean is None or on.weight_E is not None or not x.is_floating_point():
+        return None
+    W = conv.weight
+    if conv.num_bases is not None:
+        W = (conv.comp @ W.flatten(1)).view(conv.num_relations, -1, conv.out_channels)
+    out = on.A.typed_sum(x, W, mean)
+    return add_bias(out if conv.root is None else out + x @ conv.root, conv.bias)
+
+
 def _attends(conv) -> bool:
     return conv.add_self_loops and conv.edge_dim is None and conv.aggr in ("add", "sum")
 
@@ -165,3 +181,4 @@ def _of_groups(self, x, index=None, ptr=None, dim_size=None, dim=-2):
 
 
 KERNELS = {"GCNConv": _gcn, "SAGEConv": _sage, "GINConv": _gin, "GATConv": _gat, "GATv2Conv": _gatv2}
+KERNELS |= {"RGCNConv": _rgcn, "FastRGCNConv": _rgcn}

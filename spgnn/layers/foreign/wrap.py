@@ -16,6 +16,7 @@ from torch import nn
 
 from ...errors import ShapeError, UsageError, is_number
 from ...spmm.chains.dropout import NOTHING, dropout_key
+from ...spmm.edges.edge_table import has_relations
 from ...spmm.exchange.owners import has_other_ranks
 from ...terminal import say
 from ..layer import Layer, derived
@@ -83,6 +84,7 @@ class LocalGraph:
     edge_index   (2, E), a handle: [0] places of sources, [1] of targets.
     edge_weight  (E,), or None where all weights are 1.
     edge_attr    (E, F_e) of the graph, or None.
+    edge_type    (E,) int64, the relations of edges, as a layer of relations numbers them, or None.
     batch        (m,), the graph of each node, as PyG's norms and pooling read it.
     num_nodes    m, an RowCount: a size of tensors, not the number of nodes of the graph.
     """
@@ -96,8 +98,21 @@ class LocalGraph:
     def edge_attr(self) -> torch.Tensor | None:
         """The attributes of edges, in the order of edge_index."""
         attr_EF = self.edges.attributes(self.on.A.operator)
+        attr_EF = attr_EF if attr_EF is not None and attr_EF.shape[1] else None  # classes of edges alone
         mark(attr_EF, 0)
         return attr_EF
+
+    @property
+    def n_relations(self) -> int:
+        """How many relations edges have, 0: none."""
+        return self.on.A.relations[1] if has_relations(self.on.A) else 0  # of a dry run 1
+
+    @property
+    def edge_type(self) -> torch.Tensor | None:
+        """The relations of edges, in the order of edge_index."""
+        relation_E = self.edges.relations(self.on.A.operator)
+        mark(relation_E, 0)
+        return relation_E
 
     def columns(self, H_mF: torch.Tensor) -> torch.Tensor:
         """Return own, then ghost rows (t, F), for modules that gather by themselves: places[0] are their numbers. Collective."""
@@ -247,6 +262,8 @@ class Wrapped(Layer, Seeded):
             value = getattr(graph, TAKEN[name]) if is_taken and not is_left_out else None
             if value is not None:
                 given[name] = value
+                if name == "edge_type":
+                    _check_relations(self.module, graph)
             elif parameter.default is parameter.empty:
                 what = "the graph has none" if name in TAKEN else "which a graph does not have"
                 raise UsageError(
@@ -256,7 +273,7 @@ class Wrapped(Layer, Seeded):
 
 
 # Arguments of a forward, by name -> of LocalGraph.
-TAKEN = {name: name for name in ("edge_index", "edge_weight", "edge_attr", "batch", "num_nodes")}
+TAKEN = {name: name for name in ("edge_index", "edge_weight", "edge_attr", "edge_type", "batch", "num_nodes")}
 TAKEN |= {"hyperedge_index": "edge_index"}  # of nodes as hyperedges
 
 
@@ -265,6 +282,17 @@ def _differs_in_training(inner: nn.Module) -> bool:
         return True
     rates = [value for name, value in vars(inner).items() if name == "p" or "dropout" in name]
     return "running_mean" in inner._buffers or any(is_number(rate) and rate > 0 for rate in rates)
+
+
+def _check_relations(module: nn.Module, graph: Any) -> None:
+    """Raise UsageError where a convolution was made for fewer relations than the graph has: PyG would leave edges out."""
+    R = graph.n_relations
+    for inner in module.modules():
+        if R > (made := getattr(inner, "num_relations", R)):
+            raise UsageError(
+                f"edges have {R} relations, and {type(inner).__name__} was made with num_relations={made}: make it with "
+                f"num_relations={R}, each relation and its inverse, or give call=lambda module, graph, x: ..."
+            )
 
 
 def _ignores_attributes(module: nn.Module) -> bool:

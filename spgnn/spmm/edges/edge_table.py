@@ -93,6 +93,13 @@ def edge_features_of(A) -> int | None:
     return A.edge_table.attr_EF.shape[1] if isinstance(A.edge_table, EdgeTable) else None
 
 
+def has_relations(A) -> bool:
+    """Return whether all edges of the graph have a class, which is their relation; in a dry run, whether they have attributes."""
+    if A.device.type == "meta":
+        return A.edge_attr is not None
+    return isinstance(A.edge_table, EdgeTable) and A.edge_table.n_relations > 0
+
+
 def restrict_edges(A, restricted, out_n: np.ndarray, in_m: np.ndarray, ghost_g: np.ndarray) -> None:
     """Give an operator of some rows and columns of A, see Blocks.restricted, attributes and relations of its edges."""
     if edge_features_of(A) is None:

@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import nn
 
-F, C = 6, 4
+F, C, A_NODES = 6, 4, 12
 
 
 @dataclass(frozen=True)
 class Case:
     """A module; how it is called, where its forward takes more than x, edge_index, edge_weight, edge_attr and batch.
 
-    graph  plain; weights: of its edges; edges: with attributes, a multigraph.
+    graph  plain; weights: of its edges; edges: with attributes, a multigraph; types: 12 nodes of type a, others of b.
     """
 
     make: Callable[[], nn.Module]
@@ -42,6 +42,18 @@ def positioned(module, graph, x):
     return module(x, x[:, :3], graph.edge_index)
 
 
+def of_types(module, graph, x):
+    if hasattr(graph, "x_dict"):
+        return module(graph.x_dict, graph.edge_index_dict)
+    (source, target), is_b = graph.edge_index, lambda ends: ends >= A_NODES
+    index = {("a", "to", "b"): ~is_b(source) & is_b(target), ("b", "to", "a"): is_b(source) & ~is_b(target)}
+    index |= {("b", "by", "b"): is_b(source) & is_b(target)}
+    first = {"a": 0, "b": A_NODES}
+    index = {key: torch.stack([source[of] - first[key[0]], target[of] - first[key[2]]]) for key, of in index.items()}
+    out = module({"a": x[:A_NODES], "b": x[A_NODES:]}, index)
+    return torch.cat([out["a"], out["b"]])
+
+
 def convolutions() -> dict[str, Case]:
     """Return the convolutions of PyG by name, some with several settings."""
     import torch_geometric.nn as g
@@ -53,7 +65,7 @@ def convolutions() -> dict[str, Case]:
     heat = lambda module, graph, x: module(
         x, graph.edge_index, (x[:, 0] > 0).long(), graph.edge_attr[:, 2].long(), graph.edge_attr[:, :2]
     )
-    metadata = (["a"], [("a", "to", "a")])
+    metadata = (["a", "b"], [("a", "to", "b"), ("b", "to", "a"), ("b", "by", "b")])
     plain = {
         "SimpleConv": lambda: g.SimpleConv("mean", combine_root="cat"),
         "GCNConv": lambda: g.GCNConv(F, C),
@@ -103,9 +115,7 @@ def convolutions() -> dict[str, Case]:
         "SuperGATConv": lambda: g.SuperGATConv(F, C, 2),
         "EGConv": lambda: g.EGConv(F, C, ["sum", "symnorm", "mean", "std"], 2, 2),
         "GeneralConv": lambda: g.GeneralConv(F, C),
-        "HGTConv": lambda: g.HGTConv(F, C, metadata),
         "HANConv": lambda: g.HANConv(F, C, metadata),
-        "HeteroConv": lambda: g.HeteroConv({("a", "to", "a"): g.SAGEConv(F, C)}),
         "LGConv": lambda: g.LGConv(),
         "GPSConv": lambda: g.GPSConv(F, g.GCNConv(F, F), 2),
         "AntiSymmetricConv": lambda: g.AntiSymmetricConv(F),
@@ -143,6 +153,8 @@ def convolutions() -> dict[str, Case]:
         "CuGraphRGCNConv": Case(lambda: g.CuGraphRGCNConv(F, C, 3), typed, "edges"),
         "RGATConv": Case(lambda: g.RGATConv(F, C, 3), typed, "edges"),
         "SignedConv": Case(lambda: g.SignedConv(F, C, True), signed, "edges"),
+        "HGTConv": Case(lambda: g.HGTConv(F, C, metadata, 2), of_types, "types"),
+        "HeteroConv": Case(lambda: g.HeteroConv({key: g.SAGEConv(F, C) for key in metadata[1]}), of_types, "types"),
         "HEATConv": Case(lambda: g.HEATConv(F, C, 2, 3, 3, 2, 3), heat, "edges"),
     }
 
@@ -189,8 +201,14 @@ def graph_of(kind: str, seed: int = 0):
         more |= {"weights": rng.random(count) + 0.5, "duplicates": "max"}
     if kind == "edges":
         more["edge_attr"] = np.column_stack([rng.standard_normal((count, 2)), rng.integers(0, 3, count)])
+    if kind == "types":
+        is_between = (source >= A_NODES) | (target >= A_NODES)
+        source, target = source[is_between], target[is_between]
+        more["edge_y"] = np.select([source < A_NODES, target < A_NODES], [0, 1], 2)
+        more["edge_classes"] = ("a to b", "b to a", "b by b")
+        more["meta"] = {"node_types": {"names": ["a", "b"], "starts": [0, A_NODES, n]}, "typed": True}
     graph = spgnn.graph_from_coo(source, target, n, X=rng.standard_normal((n, F)), **more)
-    return graph.with_edges("directed")
+    return graph.with_edges("reversed" if kind == "types" else "directed")
 
 
 def drawn(case: Case) -> nn.Module:

@@ -181,7 +181,7 @@ def _operator(rows: GraphRows, layout: Layout, how: Distribution) -> tuple[DistS
         norms.edges = None if isinstance(rows.edges, EdgeRows) else rows.edges
     else:
         norms.edges = _table(edge_rows, of_oo.data if holds_own else of_oo.data[:0], of_og.data, loopless_n, layout)
-        norms.edges = _with_relations(norms.edges, len(rows.about.get("names", {}).get("edge_classes") or ()), layout)
+        norms.edges = _with_relations(norms.edges, ColumnNames.read(rows.about.get("names", {})), layout)
     return norms.make(how.operator), order_n
 
 
@@ -200,16 +200,16 @@ def _table(rows: EdgeRows, of_oo: np.ndarray, of_og: np.ndarray, loopless_n: np.
     return EdgeTable(attr_EF, rows.ids_E, rows.n_listed, loopless_n, rows.y_E, rows.split_E, rows.is_reversed)
 
 
-def _with_relations(table: EdgeTable, named: int, layout: Layout) -> EdgeTable:
-    """Return a table with the relations of the whole graph, of which `named` have a name. Collective."""
+def _with_relations(table: EdgeTable, names: ColumnNames, layout: Layout) -> EdgeTable:
+    """Return a table with the relations of the whole graph, of which some or all have a name. Collective."""
     y_E = table.y_E
     if y_E is None or task_of(y_E) != "classes":
         return table
     most_3 = np.array([y_E.max(initial=-1) + 1, (table.ids_E < 0).any(), (y_E < 0).any()], np.int64)
     layout.comm.all_reduce(most_3, "max")
-    R, has_reverse = max(named, int(most_3[0])), bool(most_3[1])
+    R, has_reverse = max(len(names.edge_classes or ()), int(most_3[0])), bool(most_3[1])
     R = 0 if most_3[2] else R  # an edge without a class has no relation
-    return replace(table, n_relations=R * (1 + has_reverse), has_reverse=has_reverse)
+    return replace(table, n_relations=R * (1 + has_reverse), has_reverse=has_reverse, names=names)
 
 
 def check_rows(comm: Communicator, rows: GraphRows) -> None:

@@ -1,15 +1,19 @@
 """RGCN, RGAT and HGT have the rows and gradients of PyG's convolutions with the same weights, in float64."""
 
+from copy import deepcopy
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
-from test_relation_layers import DST, ENDS, GRAPH, NAMES, REL, SRC, STARTS, F, N, R, X, messages
+from test_relation_layers import DST, ENDS, GRAPH, NAMES, REL, RNG, SRC, STARTS, F, N, R, X, messages
 
 import spgnn
+from spgnn.data import by_type
 from spgnn.dist.thread import run_threads
 from spgnn.distgraph import distribute
 from spgnn.errors import UsageError
-from spgnn.layers import HGT, RGAT, RGCN
+from spgnn.layers import HGT, RGAT, RGCN, Stack
 
 pyg = pytest.importorskip("torch_geometric.nn")
 EDGES, RELATION = torch.from_numpy(np.stack([SRC, DST])), torch.from_numpy(REL)
@@ -190,3 +194,121 @@ def test_a_wrapped_convolution_of_fewer_relations_is_refused_and_verify_knows_th
     with pytest.raises(UsageError, match="edges have 10 relations, and FiLMConv was made with num_relations=5"):
         spgnn.wrap(pyg.FiLMConv(F, 4, 5).double())(dgraph.A, dgraph.X)
     assert spgnn.verify(spgnn.wrap(CONVS["two layers"](2 * R)), GRAPH, ranks=(1, 2)).ok
+
+
+TYPES, TRIPLES = ["a", "b", "c"], [tuple(name.split(" ")) for name in NAMES]
+BOTH = TRIPLES + [(t, "rev_" + r, s) for s, r, t in TRIPLES]
+WIDTHS = {"a": 3, "b": 1, "c": 5}  # b has no features
+FIRST = dict(zip(TYPES, STARTS))
+SIZES = dict(zip(TYPES, np.diff(STARTS)))
+X_DICT = {name: torch.from_numpy(RNG.normal(size=(n, WIDTHS[name]))) for name, n in SIZES.items()}
+X_DICT["b"] = torch.ones(SIZES["b"], 1, dtype=torch.float64)
+
+
+class Net(torch.nn.Module):
+    """Two layers by types, with dropout of rate 0, norms and a mean over a type between them."""
+
+    def __init__(self, relations, last):
+        super().__init__()
+        convs = {key: pyg.SAGEConv((WIDTHS[key[0]], WIDTHS[key[2]]), 4, aggr=["mean", "max"]) for key in relations}
+        convs |= {("a", "r0", "b"): pyg.GATConv((3, 1), 4, add_self_loops=False)}
+        convs |= {key: pyg.GCNConv(WIDTHS[key[0]], 4) for key in relations if key[0] == key[2]}
+        self.first, self.last = pyg.HeteroConv(convs, "sum"), last(relations)
+        self.norms = torch.nn.ModuleDict({name: pyg.GraphNorm(4) for name in TYPES})
+        self.batch = torch.nn.BatchNorm1d(4)
+
+    def forward(self, x_dict, edge_index_dict):
+        H = {name: self.norms[name](x.relu()) for name, x in self.first(x_dict, edge_index_dict).items()}
+        H["a"] = self.batch(torch.nn.functional.dropout(H["a"], 0.0)) + H["a"].mean(0)
+        return self.last(H, edge_index_dict)
+
+
+NETS = {
+    "hetero": lambda of: pyg.HeteroConv({key: pyg.SAGEConv((WIDTHS[key[0]], WIDTHS[key[2]]), 4) for key in of}, "mean"),
+    "hgt": lambda of: pyg.HGTConv(WIDTHS, 6, (TYPES, of), heads=2),
+    "two hgt": lambda of: Net(of, lambda of: pyg.HGTConv(4, 4, (TYPES, of), heads=2)),
+    "two hetero": lambda of: Net(of, lambda of: pyg.HeteroConv({key: pyg.GATv2Conv((4, 4), 3, add_self_loops=False) for key in of})),
+}  # fmt: skip
+
+
+def typed_graph(use):
+    ends = {key: np.stack([SRC[REL == r] - FIRST[key[0]], DST[REL == r] - FIRST[key[2]]]) for r, key in enumerate(TRIPLES)}  # fmt: skip
+    of_types = {name: {} if name == "b" else {"X": X_DICT[name].numpy()} for name in TYPES}
+    return by_type.typed_graph(SIZES, of_types, ends).with_edges(use), ends
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+@pytest.mark.parametrize("use", ["undirected", "reversed"])
+@pytest.mark.parametrize("name", NETS)
+def test_modules_on_dicts_of_types_are_exact(name, use, size):
+    graph, ends = typed_graph(use)
+    index = {key: torch.from_numpy(of) for key, of in ends.items()}
+    index |= {(t, "rev_" + r, s): index[s, r, t].flip(0) for s, r, t in TRIPLES} if use == "undirected" else {}
+
+    def made():
+        module, generator = NETS[name](list(index)).double().train(), torch.Generator().manual_seed(1)
+        for weight in module.parameters():
+            torch.nn.init.normal_(weight, std=0.5, generator=generator)
+        return module
+
+    module = made()
+    out = module(X_DICT, index)
+    sum(Z.sin().sum() for Z in out.values() if Z is not None).backward()
+    width = next(Z for Z in out.values() if Z is not None).shape[1]
+    none = {key: torch.zeros(n, width, dtype=torch.float64) for key, n in SIZES.items()}
+    expected = torch.cat([none[key] if out.get(key) is None else out[key] for key in TYPES])
+
+    def body(comm):
+        dgraph, of = distribute(graph, comm, method="random", dtype="float64"), made()
+        Z = spgnn.wrap(of)(dgraph.A, dgraph.X)
+        Z.sin().sum().backward()
+        gradients = [np.zeros(W.shape) if W.grad is None else W.grad.numpy() for W in of.parameters()]
+        return [dgraph.collect(Z.detach().numpy())] + [comm.all_reduce(G) for G in gradients]
+
+    compared(run_threads(size, body)[0], [expected, *(W.grad for W in module.parameters())])
+
+
+class Loops(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = pyg.GATConv((3, 1), 4)
+
+    def forward(self, x_dict, edge_index_dict):
+        return {"b": self.conv((x_dict["a"], x_dict["b"]), edge_index_dict["a", "r0", "b"])}
+
+
+REFUSED = {
+    r"HeteroConv has a convolution for \('a', 'r9', 'b'\), which the graph has not": lambda: pyg.HeteroConv(
+        {("a", "r9", "b"): pyg.SAGEConv((3, 1), 4)}
+    ),
+    r"the graph has relation \('b', 'rev_r0', 'a'\), which HGTConv has not": lambda: NETS["hgt"](TRIPLES),
+    "self-loops between nodes of two types: give add_self_loops=False": Loops,
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_dicts_of_types_lack_is_refused(message):
+    dgraph = distribute(typed_graph("undirected")[0], dtype="float64")
+    with pytest.raises(UsageError, match=message):
+        spgnn.wrap(REFUSED[message]().double())(dgraph.A, dgraph.X)
+    untyped = distribute(spgnn.graph_from_coo(SRC, DST, N, X=X), dtype="float64")
+    with pytest.raises(UsageError, match="a distributed graph with relations of its edges"):
+        spgnn.wrap(NETS["hgt"](BOTH).double())(untyped.A, untyped.X)
+
+
+def test_layers_by_types_follow_each_other_train_alike_on_ranks_and_are_verified():
+    torch.manual_seed(0)
+    graph = replace(typed_graph("undirected")[0], y=np.arange(N) % 4, split=(np.arange(N) % 3 == 0).astype(np.int8))
+    second = pyg.HeteroConv({key: pyg.GATConv((6, 6), 9, dropout=0.4, add_self_loops=False) for key in BOTH})
+    layers = [spgnn.wrap(NETS["hgt"](BOTH)), torch.nn.ReLU(), spgnn.wrap(second), torch.nn.Linear(9, 4)]
+    model = Stack(*layers, dropout=0.3)  # 9 columns, as many as X has
+
+    def losses(comm):
+        dgraph = distribute(graph, comm, method="random", dtype="float64")
+        history = spgnn.train(deepcopy(model), dgraph, epochs=3, split="given")
+        return [record["loss"] for record in history.records]
+
+    alone, *others = (run_threads(size, losses)[0] for size in (1, 2, 7))
+    for other in others:
+        assert other == pytest.approx(alone, rel=1e-10)
+    assert spgnn.verify(model, graph, ranks=(1, 2)).ok

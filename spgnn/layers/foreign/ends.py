@@ -6,27 +6,35 @@ Shapes: m own rows, t own and ghost columns, E edges.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from ...errors import UsageError
-from ...spmm.edges.edge_table import has_relations
+from ...spmm.edges.edge_table import EdgeTable, has_relations
 from ...spmm.exchange.owners import any_rank
+from ...spmm.operator.dist_spmm import DistSpMM, make_operator
 from ...spmm.operator.protocol import Operator
 from ...spmm.operator.view import LayerView
+from .typed_rows import EdgeIndexDict, TypedRows
 
 
-class Role(Enum):
-    """The rows that an index refers to."""
+@dataclass(frozen=True, slots=True)
+class Role:
+    """The rows that an index refers to; type: of nodes of a type alone, None: of all.
 
-    SOURCE = "source"  # own and ghost columns: rows that are gathered may be another rank's
-    TARGET = "target"  # own rows
-    WHOLE = "whole"  # the one graph that all nodes belong to: PyG's batch
+    kind  source: own and ghost columns, rows that are gathered may be another rank's; target: own rows; whole: the one
+          graph that all nodes belong to, PyG's batch.
+    """
+
+    kind: Literal["source", "target", "whole"]
+    type: int | None = None
+
+
+SOURCE, TARGET, WHOLE = Role("source"), Role("target"), Role("whole")
 
 
 class Ends(torch.Tensor):
@@ -68,6 +76,14 @@ def roles_in(value) -> Iterator[Role]:
             yield from roles_in(item)
 
 
+def _numbered_by(type_n: np.ndarray) -> np.ndarray:
+    """Return the number of each entry among those of its type, (n,) int64."""
+    order, number_n = np.argsort(type_n, kind="stable"), np.empty(len(type_n), np.int64)
+    counts = np.bincount(type_n)
+    number_n[order] = np.arange(len(type_n)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return number_n
+
+
 @dataclass(frozen=True, eq=False)
 class LocalEdges:
     """The nonzeros of a rank as edges column -> row, by row, then by original id of the column: the order of one rank.
@@ -76,6 +92,7 @@ class LocalEdges:
     weight_E   their weights; None: all weights of the graph are 1.
     order_E    edge e is nonzero order[e] of A, those of own columns first.
     is_ambiguous  a rank has as many edges as own rows.
+    of_types   of each type of nodes the operator with its own rows and columns, see `typed`; empty before.
     """
 
     index: Ends
@@ -84,6 +101,7 @@ class LocalEdges:
     source_t: np.ndarray  # original ids of columns
     target_m: np.ndarray  # and of own rows
     is_ambiguous: bool
+    of_types: list[Any] = field(default_factory=list)
 
     @classmethod
     def of(cls, A: LayerView, dtype: torch.dtype) -> LocalEdges:
@@ -100,7 +118,7 @@ class LocalEdges:
             index, weight_E = index[:, order_E.to(A.device)], weight_E if weight_E is None else weight_E[order_E]
         if any_rank(A, weight_E is not None) and weight_E is None:
             weight_E = torch.ones(len(row_E), dtype=dtype, device=A.device)
-        index, is_ambiguous = ends(index, Role.SOURCE, Role.TARGET), any_rank(A, len(row_E) == A.m)
+        index, is_ambiguous = ends(index, SOURCE, TARGET), any_rank(A, len(row_E) == A.m)
         return cls(index, weight_E, order_E, A.column_ids, A.node_n, is_ambiguous)
 
     def attributes(self, operator: Operator) -> torch.Tensor | None:
@@ -121,16 +139,47 @@ class LocalEdges:
             vars(self)["relation_E"] = relation_E
         return vars(self)["relation_E"]
 
+    def typed(self, A: LayerView) -> tuple[TypedRows, EdgeIndexDict]:
+        """Return the types of own rows, and the edge_index of each relation, made once. Collective at first.
+
+        Each type gets an operator with its own and ghost columns, so that its rows are exchanged alone.
+        """
+        if "made" not in vars(self):
+            operator, table = A.operator, A.operator.edge_table
+            if not isinstance(table, EdgeTable) or not isinstance(operator, DistSpMM):
+                raise UsageError("x_dict and edge_index_dict are of a distributed graph with relations of its edges")
+            way = 2 if table.has_reverse else 1 if table.is_reversed else -1
+            rows = TypedRows(A.node_types, table.names, A.node_n, way, A.device)
+            relation_E, found = self.relations(operator), EdgeIndexDict()
+            type_t, type_m = (A.node_types.of(ids) for ids in (A.column_ids, A.node_n))
+            ghost_g, all_n = type_t[A.m :], np.ones(A.n, bool)
+            for t, name in enumerate(A.node_types.names):
+                blocks = operator.blocks.restricted(all_n, type_m == t, ghost_g == t)
+                self.of_types.append(make_operator(blocks, operator.layout, f"{operator.name} of {name}"))
+            place_t, place_m = (torch.from_numpy(_numbered_by(of)).to(A.device) for of in (type_t, type_m))
+            index = plain(self.index)
+            for r, triple in enumerate(rows.triples):
+                s, t = rows.ends(r)
+                row, column = index[:, relation_E == r].flip(0)
+                of_r = torch.stack([place_t[column], place_m[row]])
+                found[triple] = ends(of_r, Role("source", s), Role("target", t))
+            vars(self)["made"] = rows, found
+        return vars(self)["made"]
+
     @cached_property
     def batch(self) -> Ends:
         """The graph of each own row, PyG's batch: 0."""
         m, device = len(self.target_m), plain(self.index).device
-        return ends(torch.zeros(m, dtype=torch.int64, device=device), Role.WHOLE)
+        return ends(torch.zeros(m, dtype=torch.int64, device=device), WHOLE)
 
     def ends_of(self, index: Ends) -> np.ndarray:
         """Return the original ids of both ends of edges, (2, E) int64."""
-        place = {Role.SOURCE: self.source_t, Role.TARGET: self.target_m}
-        return np.stack([place[role][row] for role, row in zip(index.roles, plain(index).cpu().numpy())])
+        found = []
+        for role, row in zip(index.roles, plain(index).cpu().numpy()):
+            A = None if role.type is None else self.of_types[role.type]
+            source_t, target_m = (self.source_t, self.target_m) if A is None else (A.column_ids, A.node_n)
+            found.append((source_t if role.kind == "source" else target_m)[row])
+        return np.stack(found)
 
     def ids(self, index: Ends) -> np.ndarray:
         """Return an id per edge, (E,) int64, that does not depend on the ranks; parallel edges get different ones."""

@@ -20,12 +20,15 @@ from ...spmm.operator.view import LayerView
 from ..layer import add_bias
 from .ends import Ends, plain
 from .on_ranks import OnRanks
+from .typed_kernels import BY_TYPES
 
 
 def use_kernels(inner: nn.Module) -> None:
     """Let a convolution that spgnn has run on its kernels where its edge_index is the graph's; and a norm, over all rows."""
     if type(inner).__name__ in KERNELS and type(inner).__module__.startswith("torch_geometric."):
         inner.forward = MethodType(_forward, inner)
+    if type(inner).__name__ in BY_TYPES and type(inner).__module__.startswith("torch_geometric."):
+        inner.forward = MethodType(BY_TYPES[type(inner).__name__], inner)
     if any(cls.__name__ == "QuantileAggregation" for cls in type(inner).__mro__):
         inner.forward = MethodType(_of_groups, inner)
     if type(inner).__name__ == "LayerNorm" and hasattr(inner, "mode"):

@@ -57,10 +57,15 @@ for name in "truediv rtruediv floordiv rfloordiv mod pow rpow".split():
 RowCount.__float__ = _refuse  # pyrefly: ignore[bad-assignment]
 
 
-def mark(out: Any, dim: int | None) -> None:
-    """Note that a dimension of a tensor has the rows of a rank."""
+def mark(out: Any, dim: int | None, kind: int | None = None) -> None:
+    """Note that a dimension of a tensor has the rows of a rank, of nodes of a type, None: of all, or of edges."""
     if dim is not None and isinstance(out, torch.Tensor):
-        vars(out)["row_dim"] = dim
+        vars(out).update(row_dim=dim, row_type=kind)
+
+
+def row_type(value: torch.Tensor) -> int | None:
+    """Return the type of the nodes that rows are of, None: all, or not known."""
+    return vars(value).get("row_type")
 
 
 def row_dim(value: Any) -> int | None:

@@ -17,19 +17,20 @@ from torch import nn
 from ...errors import ShapeError, UsageError, is_number
 from ...spmm.chains.dropout import NOTHING, dropout_key
 from ...spmm.edges.edge_table import has_relations
-from ...spmm.exchange.owners import has_other_ranks
+from ...spmm.exchange.owners import any_rank, has_other_ranks
 from ...terminal import say
 from ..layer import Layer, derived
 from ..stack import Seeded, operands, set_epoch
-from .ends import Ends, LocalEdges, plain
+from .ends import WHOLE, Ends, LocalEdges, ends, plain
 from .on_ranks import OnRanks
 from .pyg_kernels import use_kernels
-from .row_dims import RowCount, mark
+from .row_dims import RowCount, mark, row_type
+from .typed_rows import EdgeIndexDict
 
 Call = Callable[[nn.Module, "LocalGraph", torch.Tensor], torch.Tensor]
 
 # Modules that cannot be exact where a rank has some of the rows, by the names of their classes: PyG is not imported.
-TYPED = "it reads nodes of several types; a graph here has one"
+SEMANTIC = "it takes a mean over all nodes of a type, of which a rank has a part"
 ATTENDS = "each node attends to all nodes of the graph, which no rank has"
 SAMPLES = "it draws edges or nodes by torch's random numbers, which differ between ranks"
 PADS = "it pads the neighbours of a node to the largest degree, which differs between ranks"
@@ -40,7 +41,7 @@ DROPS = "it leaves out nodes by their rank among all nodes of the graph"
 MESH = "its edges are rows of the input, each with 4 neighbours, not the edges of a graph of nodes"
 CUGRAPH = "its kernels are cuGraph's, which read the graph themselves"
 REFUSED = {
-    **dict.fromkeys(("HeteroConv", "HGTConv", "HANConv", "HeteroDictLinear"), TYPED),
+    "HANConv": SEMANTIC,
     **dict.fromkeys(("GPSConv", "SGFormer", "Polynormer", "MultiheadAttention", "PerformerAttention"), ATTENDS),
     **dict.fromkeys(("SuperGATConv", "DeepGraphInfomax", "MaskLabel", "RECT_L", "Node2Vec", "MetaPath2Vec"), SAMPLES),
     **dict.fromkeys(("LSTMAggregation", "GRUAggregation", "MLPAggregation", "SortAggregation", "Set2Set"), PADS),
@@ -66,7 +67,8 @@ def wrap(module: nn.Module, call: Call | None = None) -> Wrapped:
     has the own rows, and with other arguments that its forward names: edge_weight (if weights of the graph are not all
     1), edge_attr (attributes of edges) and batch. edge_index is a handle of the graph: rows that are gathered at the
     source of edges are exchanged, and sums at sources go to their owners. GCNConv, SAGEConv, GATConv, GATv2Conv and
-    GINConv run on the kernels of spgnn.
+    GINConv run on the kernels of spgnn. A forward that names x_dict, or HeteroConv, gets x_dict and edge_index_dict of a
+    typed graph; what it returns by types are rows of all nodes, zeros of types that it leaves out.
     BatchNorm and PyG's norms use the rows of all ranks. Dropout draws by original ids, as on one rank. If one rank has
     as many edges as nodes, a matrix that is dropped outside of a propagate is assumed to have a row per node.
 
@@ -85,12 +87,13 @@ class LocalGraph:
     edge_weight  (E,), or None where all weights are 1.
     edge_attr    (E, F_e) of the graph, or None.
     edge_type    (E,) int64, the relations of edges, as a layer of relations numbers them, or None.
+    x_dict, edge_index_dict  of a typed graph: own rows of each type, (m_t, F_t), and handles of each relation.
     batch        (m,), the graph of each node, as PyG's norms and pooling read it.
     num_nodes    m, an RowCount: a size of tensors, not the number of nodes of the graph.
     """
 
-    def __init__(self, on: OnRanks, edges: LocalEdges):
-        self.on, self.edges, self.num_nodes = on, edges, RowCount(on.A.m)
+    def __init__(self, on: OnRanks, edges: LocalEdges, x: torch.Tensor):
+        self.on, self.edges, self.num_nodes, self.x = on, edges, RowCount(on.A.m), x
         self.edge_index, self.edge_weight, self.batch = edges.index, edges.weight_E, edges.batch
         mark(edges.weight_E, 0)
 
@@ -113,6 +116,27 @@ class LocalGraph:
         relation_E = self.edges.relations(self.on.A.operator)
         mark(relation_E, 0)
         return relation_E
+
+    @property
+    def x_dict(self) -> dict[str, torch.Tensor]:
+        """The input of the module by types of nodes. Raises: UsageError where nodes or relations have no types."""
+        typed, _ = self.edges.typed(self.on.A)
+        with self.on.trusting():
+            found = typed.split(self.x, partial(any_rank, self.on.A))
+        for t, rows in enumerate(found.values()):
+            mark(rows, 0, t)
+        return found
+
+    @property
+    def edge_index_dict(self) -> EdgeIndexDict:
+        """edge_index of each relation: sources among rows of their type, targets among own rows of theirs."""
+        _, found = self.edges.typed(self.on.A)
+        found.on = self.on
+        return found
+
+    def joined(self, out: Any) -> Any:
+        """Return a result by types of nodes as own rows, and others as they are."""
+        return self.edges.typed(self.on.A)[0].joined(out) if isinstance(out, dict) else out
 
     def columns(self, H_mF: torch.Tensor) -> torch.Tensor:
         """Return own, then ghost rows (t, F), for modules that gather by themselves: places[0] are their numbers. Collective."""
@@ -206,7 +230,7 @@ class Wrapped(Layer, Seeded):
         vars(self)["on"] = edges.index.on = edges.batch.on = on
         try:
             with on, torch.autocast("cuda" if H.device.type == "cuda" else "cpu", enabled=False):
-                out = self.called(LocalGraph(on, edges), H)
+                out = self.called(LocalGraph(on, edges, H), H)
         finally:
             vars(self)["on"] = edges.index.on = edges.batch.on = None
             _clear_caches(self.module)
@@ -220,8 +244,8 @@ class Wrapped(Layer, Seeded):
     def called(self, graph: Any, x: torch.Tensor) -> Any:
         """Return what the module returns for a LocalGraph, or the whole graph with the same attributes."""
         if self.call:
-            return self.call(self.module, graph, x)
-        given = self._arguments(graph)
+            return graph.joined(self.call(self.module, graph, x))
+        first, given = self._arguments(graph, x)
         if (
             "edge_weight" in given
             and isinstance(graph, LocalGraph)
@@ -234,15 +258,15 @@ class Wrapped(Layer, Seeded):
                 )
             vars(self)["is_said"] = True
         try:
-            return self.module(x, **given)
+            return graph.joined(self.module(*first, **given))
         except (AssertionError, AttributeError, TypeError) as error:
             raise UsageError(
-                f"{type(self.module).__name__}, called as module({', '.join(['x', *given])}), raised {type(error).__name__} "
+                f"{type(self.module).__name__}, called as module({', '.join(['x'] * len(first) + [*given])}), raised {type(error).__name__} "
                 f"({error}); for other arguments give call=lambda module, graph, x: ..."
             ) from error
 
-    def _arguments(self, graph: Any) -> dict[str, Any]:
-        """Return the arguments of the module's forward after x, by name."""
+    def _arguments(self, graph: Any, x: torch.Tensor) -> tuple[list[Any], dict[str, Any]]:
+        """Return the first arguments of the module's forward, x or x_dict, and those after it, by name."""
         given = {}
         # Of the class: a convolution on kernels has another forward.
         forward = type(self.module).forward if isinstance(vars(self.module).get("forward"), MethodType) else None
@@ -253,6 +277,8 @@ class Wrapped(Layer, Seeded):
                 f"forward of {type(self.module).__name__} takes {first.name}: give call=lambda module, graph, x: "
                 f"module(Data(x=x, edge_index=graph.edge_index))"
             )
+        if first.name == "args_dict":  # of HeteroConv
+            return [graph.x_dict, graph.edge_index_dict], {}
         for parameter in parameters:
             name = parameter.name
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -269,11 +295,14 @@ class Wrapped(Layer, Seeded):
                 raise UsageError(
                     f"forward of {type(self.module).__name__} needs {name}, {what}: give call=lambda module, graph, x: ..."
                 )
-        return given
+        return [graph.x_dict if first.name == "x_dict" else x], given
 
 
 # Arguments of a forward, by name -> of LocalGraph.
-TAKEN = {name: name for name in ("edge_index", "edge_weight", "edge_attr", "edge_type", "batch", "num_nodes")}
+TAKEN = {
+    name: name
+    for name in ("edge_index", "edge_weight", "edge_attr", "edge_type", "edge_index_dict", "batch", "num_nodes")
+}
 TAKEN |= {"hyperedge_index": "edge_index"}  # of nodes as hyperedges
 
 
@@ -341,6 +370,9 @@ def _give_batch(wrapped: Wrapped, inner: nn.Module, args, kwargs):
     if wrapped.on is None or wrapped.on.edges is None:
         return None
     batch, place = wrapped.on.edges.batch, list(inspect.signature(inner.forward).parameters).index("batch")
+    if args and torch.is_tensor(args[0]) and row_type(args[0]) is not None:
+        batch = ends(torch.zeros(len(args[0]), dtype=torch.int64, device=args[0].device), WHOLE)
+        batch.on = wrapped.on
     if len(args) <= place:
         return args, kwargs | {"batch": batch if kwargs.get("batch") is None else kwargs["batch"]}
     given = batch if args[place] is None else args[place]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ...errors import UsageError
-from ...graph import WITH_LOOPS
+from ...graph import WITH_LOOPS, ColumnNames
 from ...graph.edge_attr import numbered
 from ..exchange.stages import Blocks
 
@@ -25,6 +25,7 @@ class EdgeTable:
     loopless_n  (n,) bool, rows to which an operator may add a self-loop, whose attributes are 0.
     y_E, split_E, is_reversed  labels and split of the nonzeros, or None, see partition.EdgeRows.
     n_relations, has_reverse  R of the whole graph, see `relations_of`, 0: edges have no classes; reverse edges were added.
+    names       of relations and of the columns of X; None: of a graph without relations.
     """
 
     attr_EF: torch.Tensor
@@ -36,6 +37,7 @@ class EdgeTable:
     is_reversed: bool = False
     n_relations: int = 0
     has_reverse: bool = False
+    names: ColumnNames | None = None
 
     def attr_of(self, A) -> torch.Tensor:
         """Return the attributes of the nonzeros of an operator, (A.nnz, F)."""

@@ -30,6 +30,7 @@ from .options import (
 if TYPE_CHECKING:  # importing torch and MPI takes seconds
     from ..dist import Communicator
 
+SHOWN_RELATIONS = 5
 SEEDS = "seeds.json"  # in the folder that has the folders of the runs
 FIRST = """
     preset config on model hidden layers dropout epochs lr weight_decay patience seed mode out overwrite resume split edges
@@ -176,6 +177,14 @@ def _cores(threads: int) -> str:
     return f"{threads} thread{'s'[: threads > 1]}, load {load:.1f} of {cores} core{'s'[: cores > 1]}"
 
 
+def _groups(summary: dict[str, Any]) -> dict[str, str]:
+    """Return scores of links with an unseen end, and of the most frequent relations, a line each."""
+    rows, unseen = summary.get("per_relation", ()), summary.get("unseen", {})
+    said = lambda row: f"mrr {row['mrr']:.4f}, hits@10 {row['hits@10']:.4f}, {row['links']:,} links"
+    found = {"unseen ends": said(unseen) if unseen["links"] else "no test link"} if unseen else {}
+    return found | {f"{n + 1}: {row['relation'][-26:]}": said(row) for n, row in enumerate(rows[:SHOWN_RELATIONS])}
+
+
 def _readable(summary: dict[str, Any], config: TrainConfig) -> dict[str, Any]:
     """Return the summary for a reader: scores, time, bytes sent, memory and where the results are."""
     metric, sent = summary["metric"], f"{bytes_text(summary['bytes_sent'])} per epoch"
@@ -203,7 +212,7 @@ def _readable(summary: dict[str, Any], config: TrainConfig) -> dict[str, Any]:
             "personal models": f"{of['chosen']} of {summary['parts']} parts chose their own",
         }
     return {
-        f"test {metric}": summary["test"], f"validation {metric}": summary["val"], **personal,
+        f"test {metric}": summary["test"], f"validation {metric}": summary["val"], **_groups(summary), **personal,
         "best epoch": summary["best_epoch"], "epoch time": f"{summary['epoch_s']:.4f} s", "bytes sent": sent,
         **averages, "peak memory": f"{summary['peak_rss_mb']:.0f} MB, the largest rank",
         "results": config.out or "not kept",

@@ -7,6 +7,7 @@ from .continued import (
     MAY_CHANGE,
     NAMED_FILE,
     PARTS_FILE,
+    RELATIONS_FILE,
     RUN_FILES,
     check_unchanged,
     continued,
@@ -35,7 +36,7 @@ from .presets import PRESETS, preset_options
 
 __all__ = [
     "MAY_CHANGE", "MOST_BALANCE", "MOST_HOPS", "MOST_SEED", "MOST_THREADS", "CHECKPOINT", "NAMED_FILE", "PARTS_FILE",
-    "EMBEDDING", "PRESETS", "RUN_FILES", "Distribution", "MeasureConfig", "PartitionConfig", "PlanConfig", "VerifyConfig",
+    "EMBEDDING", "PRESETS", "RELATIONS_FILE", "RUN_FILES", "Distribution", "MeasureConfig", "PartitionConfig", "PlanConfig", "VerifyConfig",
     "SourceConfig", "TableConfig", "TrainConfig", "Training", "build", "changed", "check_unchanged", "continued",
     "ended_summary", "fixed_options", "has_checkpoint", "input_files", "is_of_run", "layered",
     "option", "preset_options", "read_toml", "sections", "select", "shared_values", "to_toml", "link_shares", "split_file",

@@ -20,6 +20,7 @@ CHECKPOINT = re.compile("epoch-[0-9]{6,}")  # name of the folder of one
 EMBEDDING = "embedding"  # --features: a learned row for each node
 RUN_FILES = ("env.json", "config.toml", "metrics.jsonl", "details.json", "split.npy", "summary.json", "predictions.npy")
 NAMED_FILE = "predictions.csv"  # where nodes or classes have names
+RELATIONS_FILE = "relations.csv"  # of links with relations
 PARTS_FILE = "parts.jsonl"  # of runs with a personal phase
 # Where inputs are read, how long and how often, on which ranks, and what changes results by rounding alone.
 MAY_CHANGE = frozenset(
@@ -63,7 +64,7 @@ def link_shares(split: str) -> tuple[float, ...] | None:
 def is_of_run(folder: Path, path: Path) -> bool:
     """Return whether a path is the folder of a run, or a file or folder that a training writes into it."""
     folder, path = folder.resolve(), path.resolve()
-    files = [folder / name for name in (*RUN_FILES, PARTS_FILE, NAMED_FILE)]
+    files = [folder / name for name in (*RUN_FILES, PARTS_FILE, NAMED_FILE, RELATIONS_FILE)]
     return path in (folder, *files) or (folder / "checkpoints").resolve() in (path, *path.parents)
 
 

@@ -22,7 +22,7 @@ import torch
 
 from .. import __version__
 from ..atomic import check_not_read, read_regular, write_text
-from ..config import NAMED_FILE, PARTS_FILE, RUN_FILES, TrainConfig, input_files, is_of_run, to_toml
+from ..config import NAMED_FILE, PARTS_FILE, RELATIONS_FILE, RUN_FILES, TrainConfig, input_files, is_of_run, to_toml
 from ..data.load import is_built_in
 from ..data.readers.make_graph import graph_name
 from ..dist import Communicator
@@ -165,7 +165,7 @@ class RunFolder:
                 write_json(self.home / "env.json", environment(comm) | about)
                 write_text(self.home / "config.toml", to_toml(config, {"graph": str(source)}))
                 write_text(self.home / "metrics.jsonl", b"".join(lines).decode())
-                for name in (*RUN_FILES[3:], PARTS_FILE, NAMED_FILE) if self.is_continued else ():
+                for name in (*RUN_FILES[3:], PARTS_FILE, NAMED_FILE, RELATIONS_FILE) if self.is_continued else ():
                     (self.folder / name).unlink(missing_ok=True)
                 self.metrics = open(self.home / "metrics.jsonl", "a", encoding="utf-8")
                 if not self.hidden:
@@ -210,6 +210,10 @@ class RunFolder:
             write_array(self.folder / f"{name}.npy", array_N)
         if names.has_any:
             write_table(self.folder / NAMED_FILE, prediction_columns(arrays["predictions"], names))
+        if table := summary.get("per_relation"):
+            write_table(
+                self.folder / RELATIONS_FILE, {name: np.array([row[name] for row in table]) for name in table[0]}
+            )
         write_text(self.folder / "details.json", json.dumps(details) + "\n")
         if names.classes is not None:
             named = [of | {"name": name} for of, name in zip(summary["per_class"], names.classes)]
@@ -232,7 +236,7 @@ class RunFolder:
         """
         old, both = self.hidden.replace("new", "old"), (self.checkpoints, self.folder)
         weights = [path.name for path in (*list_checkpoints(self.checkpoints), *self.checkpoints.glob(".epoch-*"))]
-        others = [*filter(None, [_parts_of(self.folder)]), PARTS_FILE, NAMED_FILE, *reversed(RUN_FILES)]
+        others = [*filter(None, [_parts_of(self.folder)]), PARTS_FILE, NAMED_FILE, RELATIONS_FILE, *reversed(RUN_FILES)]
         with _written(self.folder):
             for home, names in zip(both, ([*weights, "personal"], others)):
                 (home / old).mkdir()

@@ -19,6 +19,7 @@ from ..dist import Communicator
 from ..dist.job.watchdog import watched
 from ..errors import ResourceError, from_root, together
 from ..layers.registry import LISTED, ModelSpec
+from ..links.scores import rank_tables
 from ..partition.folder.pipeline.memory_budget import memory_bytes_of
 from ..spmm.operator.timing import TimedOperations
 from ..timeline.outputs import check_path, log_view, write_own_trace, write_trace
@@ -255,6 +256,8 @@ class Kept:
         summary = summary_of(trainer)
         _show(comm, self.show, [end_note(trainer), _memory_note(config.memory, summary["peak_rss_mb"])])
         predictions_N = trainer.steps.scorer.predictions() if finish is None else finish(trainer, summary)
+        if trainer.dgraph.links is not None and predictions_N is not None:
+            summary |= rank_tables(trainer.dgraph.links, predictions_N)
         if stop is not None:
             stop.ask(comm)
         if config.out:

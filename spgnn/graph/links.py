@@ -99,6 +99,17 @@ class Links:
         return found
 
     @cached_property
+    def is_seen(self) -> np.ndarray:
+        """Whether a link that trains, or is a message, reaches a node, (N,) bool."""
+        seen, train = np.zeros(self.n_nodes, bool), self.of(TRAIN, MESSAGE)
+        seen[self.source_T[train]] = seen[self.target_T[train]] = True
+        return seen
+
+    def is_unseen(self, links_t: np.ndarray) -> np.ndarray:
+        """Return whether an end of links is a node that no training link reaches, (t,) bool."""
+        return ~(self.is_seen[self.source_T[links_t]] & self.is_seen[self.target_T[links_t]])
+
+    @cached_property
     def arrays(self) -> dict[str, np.ndarray]:
         """Ends, relation and split of the links, by the names of the fields."""
         return {name: getattr(self, name) for name in ("source_T", "target_T", "relation_T", "split_T")}
@@ -358,9 +369,7 @@ def leak_notes(links: Links, messages: Graph, is_given: bool) -> list[str]:
     if notes and not is_given:
         raise GraphError(f"{messages.name}: the split leaks, which is a defect of spgnn: {'; '.join(notes)}")
     notes += _inverse_notes(links, train, held) if links.relations is not None and is_given else []
-    seen = np.zeros(links.n_nodes, bool)
-    seen[links.source_T[train]] = seen[links.target_T[train]] = True
-    is_new = ~(seen[links.source_T[held]] & seen[links.target_T[held]])
+    seen, is_new = links.is_seen, links.is_unseen(held)
     if is_new.any():
         t = held[np.argmax(is_new)]
         node = links.source_T[t] if not seen[links.source_T[t]] else links.target_T[t]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from ..graph.links import TEST, VAL, Links
 from .ranks import LinkRanks
 
 
@@ -15,6 +18,36 @@ def link_scores(ranks: LinkRanks) -> dict[str, float]:
         "mrr_pessimistic": ranks.mrr("pessimistic"),
     }
     return scores | {f"hits@{most}": ranks.hits(most) for most in (1, 3, 10)}
+
+
+def rank_tables(links: Links, rank_T2: np.ndarray) -> dict[str, Any]:
+    """Return scores of the test links, of those of val without any, by their mean ranks (T, 2), in several groups.
+
+    per_relation  a row for each relation that has some, the most frequent first; None without relations.
+    seen, unseen  of links both of whose ends a training link reaches, and of the others.
+    """
+    of = links.of(TEST) if len(links.of(TEST)) else links.of(VAL)
+
+    def scores(group_t: np.ndarray, n_groups: int) -> list[dict[str, Any]]:
+        count, ways = np.bincount(group_t, minlength=n_groups), rank_T2.shape[1]
+        values = {"mrr": 1 / rank_T2[of].astype(np.float64)} | {f"hits@{k}": rank_T2[of] <= k for k in (1, 3, 10)}
+        means = {
+            name: np.bincount(group_t, value.sum(1), n_groups) / np.maximum(count * ways, 1)
+            for name, value in values.items()
+        }
+        rows = [
+            dict(zip(("links", *means), row))
+            for row in zip(count.tolist(), *(mean.tolist() for mean in means.values()))
+        ]
+        return [row if row["links"] else {"links": 0} | dict.fromkeys(means) for row in rows]
+
+    seen, unseen = scores(links.is_unseen(of).astype(np.int64), 2)
+    found: dict[str, Any] = {"seen": seen, "unseen": unseen}
+    if links.relations is not None:
+        rows = zip(links.relations, scores(links.relation_T[of], links.n_relations))
+        named: list[dict[str, Any]] = [{"relation": name} | row for name, row in rows if row["links"]]
+        found["per_relation"] = sorted(named, key=lambda row: -row["links"])
+    return found
 
 
 def recommender_scores(user_q: np.ndarray, ranks: LinkRanks, k: int = 20) -> dict[str, float]:

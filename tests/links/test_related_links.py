@@ -1,5 +1,7 @@
 """Links whose message edges keep their relations: what is a message, and a training on any ranks."""
 
+import json
+
 import numpy as np
 import pytest
 from worlds import parallel
@@ -64,6 +66,21 @@ def test_a_link_without_a_relation_is_named():
     graph = spgnn.graph_from_coo(SRC, DST, N, edge_y=np.where(np.arange(200) == 7, -1, REL), edge_classes=NAMES)
     with pytest.raises(GraphError, match=f"listed edge 7, {SRC[7]} - {DST[7]}, has no class, which is its relation"):
         split_links(graph)
+
+
+def test_scores_by_relation_and_of_unseen_ends_are_the_means_of_ranks_and_kept(tmp_path, capsys):
+    for name, lines in {"train": "a r b,b s c,c r a", "test": "a s c,a r d,b t c,b r a"}.items():
+        (tmp_path / f"{name}.tsv").write_text(lines.replace(" ", "\t").replace(",", "\n"))
+    out, words = tmp_path / "run", "--task links --features embedding --hidden 4 --epochs 2".split()
+    assert cli.main(["train", str(tmp_path), *words, "--out", str(out)]) == 0
+    assert "unseen ends" in (said := capsys.readouterr().out) and "1: r " in said
+    found, ranks = json.loads((out / "summary.json").read_text()), np.load(out / "predictions.npy")
+    rows = {"r": ranks[[4, 6]], "s": ranks[[3]], "t": ranks[[5]]}
+    assert [(row["relation"], row["links"]) for row in found["per_relation"]] == [("r", 2), ("s", 1), ("t", 1)]
+    assert [row["mrr"] for row in found["per_relation"]] == pytest.approx([(1 / of).mean() for of in rows.values()])
+    assert (found["unseen"]["links"], found["unseen"]["mrr"]) == (1, pytest.approx((1 / ranks[4]).mean()))
+    assert found["seen"]["hits@3"] == pytest.approx((ranks[[3, 5, 6]] <= 3).mean())
+    assert (out / "relations.csv").read_text().startswith("relation,links,mrr,hits@1,hits@3,hits@10\nr,2,")
 
 
 @pytest.mark.parametrize("task", ["nodes", "links"])

@@ -5,6 +5,7 @@ import gzip
 import numpy as np
 import pytest
 import tiny_files as tiny
+from command_line import run
 
 from spgnn.data import convert, detect_format, load_graph, load_native
 from spgnn.errors import FormatError, InputError, UsageError
@@ -79,7 +80,7 @@ def test_names_of_any_form_are_entities(tmp_path, ending, lines, names):
     (".csv", "a,r,b\na,r,b,c", ":2: 4 fields; expected head, relation, tail, separated by commas"),
     (".csv", "head,rel,tail\na,r,b\na,,b", ":3: a field is empty"), (".tsv", "a\t \tb", ":1: a field is empty"),
     (".tsv", "a\tr\tb\na\tr\t", ":2: a field is empty"), (".txt", "a r b\na r b c", ":2: 4 fields"),
-    (".nt", "<a> <p> <b> .\n<a> <p> <b>", ":2: 1 field;"), (".tsv", "head\trel\ttail", ": holds no triple"),
+    (".nt", "<a> <p> <b> .\n<a>\t<p>\t<b>", ":2: no statement of N-Triples;"), (".tsv", "head\trel\ttail", ": holds no triple"),
     (".tsv", "", ": the file is empty"), (".tsv", "a\tr\t\xff", ": is not UTF-8"),
 ])  # fmt: skip
 def test_a_line_without_three_fields_is_named(tmp_path, ending, lines, said):
@@ -87,6 +88,20 @@ def test_a_line_without_three_fields_is_named(tmp_path, ending, lines, said):
     (tmp_path / f"test{ending}").write_text(lines, encoding="latin-1")
     with pytest.raises(FormatError, match=f"test{ending}{said}"):
         load_graph(tmp_path)
+
+
+def test_a_file_of_n_triples_is_split_at_random_and_predicted_by_its_names(tmp_path, capsys):
+    lines = [f"<x:{i}> <p> <x:{(i + step) % 9}> ." for i in range(9) for step in (1, 2, 3)]
+    lines += [r'<x:\u00e9> <p> "a\\u00e9 \u0022"@en . # one', "<x:é> <p> <x:é> .", "_:b <q> <x:0>."]
+    (tmp_path / "kg.nt.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    graph = load_graph(tmp_path / "kg.nt.gz")
+    assert graph.edge_split is None and [*graph.ids[[0, -2, -1]]] == [r'"a\\u00e9 \u0022"@en', "<x:é>", "_:b"]
+    assert graph.meta["official_split"] | {"literals": 1, "self_loops": 1} == graph.meta["official_split"]
+    train = ["train", tmp_path / "kg.nt.gz", "--task", "links", "--features", "embedding", "--epochs", "1"]
+    assert run(capsys, *train, "--hidden", "4", "--out", tmp_path / "run")[0] == 0
+    assert run(capsys, "predict", tmp_path / "run", "--top", "1", "--out", tmp_path / "top.csv")[0] == 0
+    rows = [line.split(",") for line in (tmp_path / "top.csv").read_text(encoding="utf-8").splitlines()[1:]]
+    assert rows and {row[1] for row in rows} <= {"<p>", "<q>"} and {"<x:é>", "_:b"} & {row[0] for row in rows}
 
 
 def test_a_line_of_a_user_and_items_is_an_edge_to_each(tmp_path, capsys):

@@ -37,11 +37,14 @@ STATEMENT = re.compile(  # of N-Triples, or a comment
     rb"""[ \t]*\.[ \t]*)?(?:\#[^\n]*)?(\r?)$""",
     re.MULTILINE,
 )
+ESCAPES = re.compile(rb"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|.)")
 TRIPLE = ("triple is", "triples are")
 
 
 def is_triples(path: Path) -> bool:
-    """a folder with train.*, valid.* and test.* of lines head, relation, tail, or the common prefix of such files."""
+    """a folder with train.*, valid.* and test.* of lines head, relation, tail, or their common prefix; a file .nt of N-Triples."""
+    if _kind(path) == "nt" and path.is_file():
+        return True
     head = _first_lines(path, TABLES)
     has_threes = all(len(line.split()) in (0, 3) for line in head[: head.rfind(b"\n") + 1].splitlines())
     return bool(head) and (has_threes or not NUMBERS.fullmatch(head))
@@ -59,7 +62,7 @@ def read_triples(path: Path, progress: Progress = None) -> Graph:
     Returns: Graph with an edge for each line; ids are entities, edge_classes relations, in ascending order.
     Raises:  FormatError with file:line for a line without three fields.
     """
-    files = _files(path, TABLES)
+    files = [(TRAIN, path)] if path.is_file() else _files(path, TABLES)
     parts = [_triples(file, progress) for _, file in files]
     split_L = np.repeat(np.array([role for role, _ in files], np.int8), [len(columns[0]) for columns, _ in parts])
     heads, relations, tails = ([chunk for columns, _ in parts for chunk in columns[at].chunks] for at in range(3))
@@ -77,10 +80,14 @@ def read_triples(path: Path, progress: Progress = None) -> Graph:
             ("relation is", "relations are"), _unseen(relation_L[is_train], names_R), "only in valid or test", names_R.item
         ),
     }  # fmt: skip
+    if any(_kind(file) == "nt" for _, file in files):
+        first, last = np.searchsorted(ids_N, ['"', "#"])  # the names that begin with a quote
+        is_literal = (dst >= first) & (dst < last)
+        more["literals"] = (TRIPLE, np.flatnonzero(is_literal), "of a literal, which is an entity", shown)
     meta = _counts_and_notes(pair_L * len(names_R) + relation_L, split_L, TRIPLE, shown, more)
     titles = [f"the first line ({title}) was taken for names of columns" for _, title in parts if title]
     return coo_graph(
-        path, src, dst, len(ids_N), ids=ids_N, edge_y=relation_L, edge_split=split_L, edge_classes=tuple(map(str, names_R)),
+        path, src, dst, len(ids_N), ids=ids_N, edge_y=relation_L, edge_split=None if path.is_file() else split_L, edge_classes=tuple(map(str, names_R)),
         meta=with_notes(meta, titles) | {"edge_label": "relation", "dropped_lines": len(titles)},
     )  # fmt: skip
 
@@ -177,7 +184,7 @@ def _counts_and_notes(key_L: np.ndarray, split_L: np.ndarray, nouns: tuple, show
 def _triples(path: Path, progress: Progress) -> tuple[list[ChunkedArray], str]:
     """Return the columns head, relation and tail of a file, and its line of names, "" without one."""
     first = peek(path).removeprefix(BOM).partition(b"\n")[0].rstrip(b"\r")
-    kind = KINDS.get(Path(without_packing(path.name.lower())).suffix, "\t" if b"\t" in first else "")
+    kind = _kind(path) or ("\t" if b"\t" in first else "")
     cells = cells_of(first, kind if kind != "nt" else "")
     s, t = (next((at for at, cell in enumerate(cells) if cell.lower() in of), 3) for of in (SOURCE_NAMES, TARGET_NAMES))
     has_title, separator = len(cells) == 3 and max(s, t) < 3, "," if kind == "," else "\t"
@@ -194,6 +201,30 @@ def _triples(path: Path, progress: Progress) -> tuple[list[ChunkedArray], str]:
     return [columns[s], columns[r], columns[t]], ", ".join(cells) if has_title else ""
 
 
+def _kind(path: Path) -> str:
+    """Return what the ending of a file says of its lines, see KINDS."""
+    return KINDS.get(Path(without_packing(path.name.lower())).suffix, "")
+
+
+def _statements(block: bytes, path: Path, line: int) -> bytes:
+    """Return lines of N-Triples as three fields between tabs, with letters for their escapes. Raises: FormatError."""
+    if b"\\u" in block or b"\\U" in block:
+        block = ESCAPES.sub(_letter, block)
+    found, count = STATEMENT.subn(rb"\1\t\2\t\3\4", block)
+    if count <= block.count(b"\n"):
+        at = next(at for at, text in enumerate(block.split(b"\n")) if not STATEMENT.fullmatch(text))
+        raise FormatError(f"{path}:{line + at}: no statement of N-Triples; expected <head> <relation> <tail> .")
+    return found
+
+
+def _letter(escape: re.Match) -> bytes:
+    code = int(escape[1] or escape[2] or b"0", 16)
+    is_letter = (
+        0x80 <= code < 0xD800 or 0xE000 <= code < 0x110000
+    )  # of ASCII an escape may stand for a quote or a newline
+    return chr(code).encode() if is_letter else escape[0]
+
+
 def _lines(path: Path, kind: str, has_title: bool, progress: Progress) -> Iterator[tuple[bytes, int]]:
     """Yield blocks of lines whose fields are separated by commas or tabs, and the number of the first line of each.
 
@@ -203,7 +234,7 @@ def _lines(path: Path, kind: str, has_title: bool, progress: Progress) -> Iterat
         if line == 1:
             block = block.removeprefix(BOM)
             block = b"\n" + block.partition(b"\n")[2] if has_title else block
-        block = STATEMENT.sub(rb"\1\t\2\t\3\4", block) if kind == "nt" else block
+        block = _statements(block, path, line) if kind == "nt" else block
         block = block if kind in KINDS.values() else BLANKS.sub(b"\t", block)
         yield block if kind in (",", "\t") else ENDS.sub(b"", block), line
 

@@ -29,17 +29,10 @@ def rank_tables(links: Links, rank_T2: np.ndarray) -> dict[str, Any]:
     of = links.of(TEST) if len(links.of(TEST)) else links.of(VAL)
 
     def scores(group_t: np.ndarray, n_groups: int) -> list[dict[str, Any]]:
-        count, ways = np.bincount(group_t, minlength=n_groups), rank_T2.shape[1]
         values = {"mrr": 1 / rank_T2[of].astype(np.float64)} | {f"hits@{k}": rank_T2[of] <= k for k in (1, 3, 10)}
-        means = {
-            name: np.bincount(group_t, value.sum(1), n_groups) / np.maximum(count * ways, 1)
-            for name, value in values.items()
-        }
-        rows = [
-            dict(zip(("links", *means), row))
-            for row in zip(count.tolist(), *(mean.tolist() for mean in means.values()))
-        ]
-        return [row if row["links"] else {"links": 0} | dict.fromkeys(means) for row in rows]
+        sums = {name: np.bincount(group_t, value.mean(1), n_groups).tolist() for name, value in values.items()}
+        counts = enumerate(np.bincount(group_t, minlength=n_groups).tolist())
+        return [{"links": n} | {name: sums[name][g] / n if n else None for name in sums} for g, n in counts]
 
     seen, unseen = scores(links.is_unseen(of).astype(np.int64), 2)
     found: dict[str, Any] = {"seen": seen, "unseen": unseen}

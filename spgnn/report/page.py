@@ -24,7 +24,6 @@ from .runs import OF_THE_CALL, Run, filled, options_table, results_table, shown
 
 LAYER = "layer f_in f_out product rows multiply_adds rows_sent bytes_forward bytes_backward why"
 CLASS = "class precision recall f1 support most_often_taken_for r2 mae rmse relative_l2"
-MOST_RELATIONS = 20  # of a table
 MOST_SHADED = 128  # ranks or classes of a shaded table
 LEARNING = (
     "Loss should fall and flatten. If validation and test scores fall while the training score rises, the model "
@@ -117,12 +116,6 @@ def _add_links(page: Page, run: Run) -> None:
     ranked = "Each link of val and test is ranked among all nodes, or all items, without other known links."
     page.section("Links", ranked, *map(str, summary.get("notes", ())))
     page.table(*filled(rows, _headings(" ".join(("split", "links", *get_args(LinkMetric))))))
-    groups = [{"relation": f"{name} ends"} | summary[name] for name in ("seen", "unseen") if name in summary]
-    if groups:
-        groups += summary.get("per_relation", ())[:MOST_RELATIONS]
-        said = "Unseen: an end that no training link reaches; then the most frequent relations of the test links."
-        page.section("Groups of test links", said)
-        page.table(*filled(groups, _headings(" ".join(groups[0]))))
 
 
 def _add_classes(page: Page, run: Run) -> None:

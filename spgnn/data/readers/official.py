@@ -219,9 +219,7 @@ def _statements(block: bytes, path: Path, line: int) -> bytes:
 
 def _letter(escape: re.Match) -> bytes:
     code = int(escape[1] or escape[2] or b"0", 16)
-    is_letter = (
-        0x80 <= code < 0xD800 or 0xE000 <= code < 0x110000
-    )  # of ASCII an escape may stand for a quote or a newline
+    is_letter = 0x80 <= code < 0xD800 or 0xE000 <= code < 0x110000  # ASCII: it may be a quote or a newline
     return chr(code).encode() if is_letter else escape[0]
 
 

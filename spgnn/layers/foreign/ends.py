@@ -76,14 +76,6 @@ def roles_in(value) -> Iterator[Role]:
             yield from roles_in(item)
 
 
-def _numbered_by(type_n: np.ndarray) -> np.ndarray:
-    """Return the number of each entry among those of its type, (n,) int64."""
-    order, number_n = np.argsort(type_n, kind="stable"), np.empty(len(type_n), np.int64)
-    counts = np.bincount(type_n)
-    number_n[order] = np.arange(len(type_n)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return number_n
-
-
 @dataclass(frozen=True, eq=False)
 class LocalEdges:
     """The nonzeros of a rank as edges column -> row, by row, then by original id of the column: the order of one rank.
@@ -156,7 +148,8 @@ class LocalEdges:
             for t, name in enumerate(A.node_types.names):
                 blocks = operator.blocks.restricted(all_n, type_m == t, ghost_g == t)
                 self.of_types.append(make_operator(blocks, operator.layout, f"{operator.name} of {name}"))
-            place_t, place_m = (torch.from_numpy(_numbered_by(of)).to(A.device) for of in (type_t, type_m))
+            number = lambda of: np.cumsum(of == np.arange(len(self.of_types))[:, None], 1)[of, np.arange(len(of))] - 1
+            place_t, place_m = (torch.from_numpy(number(of)).to(A.device) for of in (type_t, type_m))
             index = plain(self.index)
             for r, triple in enumerate(rows.triples):
                 s, t = rows.ends(r)

@@ -8,8 +8,7 @@ Shapes: m own rows, t own and ghost columns, E edges, F columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,23 +19,10 @@ from ...errors import ShapeError, UsageError
 from ...spmm.chains.dropout import drop_rows, is_nothing
 from ...spmm.exchange.owners import ToOwners, any_rank, has_other_ranks
 from ...spmm.operator.view import LayerView
+from . import row_dims
 from .ends import WHOLE, Ends, LocalEdges, Role, plain, roles_in
 from .mended import MENDED, RANDOM, is_drawn
 from .on_ends import ON_ENDS, without_masks
-from .row_dims import (
-    ARITHMETIC,
-    RowCount,
-    check,
-    check_is_no_number,
-    check_row_count,
-    is_sum,
-    mark,
-    marked,
-    row_dim,
-    row_dim_of,
-    row_type,
-    sum_of_ranks,
-)  # fmt: skip
 
 HELD = 2  # tables of gathered rows: a convolution that reads one matrix twice exchanges it once
 
@@ -63,35 +49,35 @@ class OnRanks(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs, name = kwargs or {}, "t" if func in TRANSPOSES else getattr(func, "__name__", str(func))
-        rows = marked(args, kwargs)
+        rows = row_dims.marked(args, kwargs)
         if not self.trusted[-1]:
-            check_row_count(name, args)
+            row_dims.check_row_count(name, args)
         if rows and not self.trusted[-1]:
-            check(name, args, kwargs)
-            if is_sum(name, args, kwargs):
-                return sum_of_ranks(self.A, name, args, kwargs)
+            row_dims.check(name, args, kwargs)
+            if row_dims.is_sum(name, args, kwargs):
+                return row_dims.sum_of_ranks(self.A, name, args, kwargs)
         out = self._computed(func, name, types, args, kwargs)
         if not rows or isinstance(out, Ends):
             return out
         if not self.trusted[-1]:
-            check_is_no_number(name, out)
+            row_dims.check_is_no_number(name, out)
         if isinstance(out, (int, torch.Size)):
             return self._sizes(func, out, rows[0], args)
         if Ends in types and name in ON_ENDS:  # which marks its rows
             return out
         for part in out if isinstance(out, (tuple, list)) else (out,):
             if isinstance(part, torch.Tensor) and not isinstance(part, Ends):
-                mark(part, row_dim_of(name, part, rows[0], args, kwargs), row_type(rows[0]))
+                row_dims.mark(part, row_dims.row_dim_of(name, part, rows[0], args, kwargs), row_dims.row_type(rows[0]))
         return out
 
     def _sizes(self, func: Any, out: Any, x: torch.Tensor, args: tuple[Any, ...]) -> Any:
         """Return x.size(dim) or x.shape, in which the number of rows of a rank is a RowCount."""
-        dim = row_dim(x)
+        dim = row_dims.row_dim(x)
         if self.trusted[-1] or func not in SIZES or x is not args[0]:
             return out
         if isinstance(out, torch.Size):
-            return torch.Size([RowCount(size) if place == dim else size for place, size in enumerate(out)])
-        return RowCount(out) if len(args) > 1 and args[1] % x.ndim == dim else out
+            return torch.Size([row_dims.RowCount(size) if place == dim else size for place, size in enumerate(out)])
+        return row_dims.RowCount(out) if len(args) > 1 and args[1] % x.ndim == dim else out
 
     def _computed(self, func: Any, name: str, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func in MENDED:
@@ -124,15 +110,6 @@ class OnRanks(TorchFunctionMode):
         raise UsageError(
             f"a wrapped module calls {name} on its edge_index, which has no meaning on a part of the edges"
         )
-
-    @contextmanager
-    def trusting(self) -> Iterator[None]:
-        """Within it, functions are those of code that is known to be right on a part of the rows."""
-        self.trusted.append(True)
-        try:
-            yield
-        finally:
-            self.trusted.pop()
 
     def meet(self, index: Any) -> None:
         """Note the edges of an edge_index that was made."""
@@ -204,7 +181,7 @@ class OnRanks(TorchFunctionMode):
         self.draw += 1
         if self.A.key is not None and is_nothing(self.A.key):
             return H
-        kind = row_type(H)
+        kind = row_dims.row_type(H)
         A = self.A if kind is None else self.of(Role("target", kind))
         is_rows = self.passing is None and len(H) == A.m
         if self.passing is None and kind is None and self.edges is not None:
@@ -245,7 +222,7 @@ def _check_numbers(name: str, args) -> None:
         return
     if name in ("to", "type") and not any(isinstance(arg, torch.dtype) and arg.is_floating_point for arg in args):
         return
-    if bare in ARITHMETIC | ORDERED or bare in ("eq", "ne") and not all(indices):
+    if bare in row_dims.ARITHMETIC | ORDERED or bare in ("eq", "ne") and not all(indices):
         raise UsageError(
             f"a wrapped module calls {name} on the numbers of nodes in its edge_index, which a rank numbers by itself"
         )

@@ -34,24 +34,23 @@ def _hgt(self, x_dict, edge_index_dict):
         return type(self).forward(self, x_dict, ordered)
     _check_known("the graph has relation", edge_index_dict, self.edge_types, "HGTConv")
     A, typed, K, C = on.A, on.edges.typed(on.A)[0], self.heads, self.out_channels
-    with on.trusting():
-        kqv_mC = typed.joined(self.kqv_lin(x_dict))
-        k_mC, q_mC, v_mC = (_heads_last(part, K) for part in kqv_mC.chunk(3, 1))
-        of_r = torch.tensor([self.edge_types_map[triple] for triple in edge_index_dict])
-        k_MC, v_MC = (A.pairs.columns(A, A.fetch(x), _by_head(W, K)[of_r]) for x, W in ((k_mC, self.k_rel), (v_mC, self.v_rel)))  # fmt: skip
-        mu_RK = torch.cat([self.p_rel["__".join(triple)] for triple in edge_index_dict])
-        S_EK = A.pairs.dot(q_mC, k_MC, K) * mu_RK[A.pairs.relation_E] / math.sqrt(C // K)
-        Z_mC = A.pairs.sum(A.pairs.softmax(S_EK), v_MC).to(kqv_mC.dtype)
-        Z_mC, found = Z_mC.view(len(Z_mC), -1, K).transpose(1, 2).reshape(len(Z_mC), C), {}
-        for t, name in enumerate(typed.types.names):
-            if name not in self.dst_node_types:
-                continue
-            Z = self.out_lin({name: functional.gelu(Z_mC[typed.own[t]])})[name]
-            if Z.shape[-1] == x_dict[name].shape[-1]:
-                alpha = self.skip[name].sigmoid()
-                Z = alpha * Z + (1 - alpha) * x_dict[name]
-            mark(Z, 0, t)
-            found[name] = Z
+    kqv_mC = typed.joined(self.kqv_lin(x_dict))
+    k_mC, q_mC, v_mC = (_heads_last(part, K) for part in kqv_mC.chunk(3, 1))
+    of_r = torch.tensor([self.edge_types_map[triple] for triple in edge_index_dict])
+    k_MC, v_MC = (A.pairs.columns(A, A.fetch(x), _by_head(W, K)[of_r]) for x, W in ((k_mC, self.k_rel), (v_mC, self.v_rel)))  # fmt: skip
+    mu_RK = torch.cat([self.p_rel["__".join(triple)] for triple in edge_index_dict])
+    S_EK = A.pairs.dot(q_mC, k_MC, K) * mu_RK[A.pairs.relation_E] / math.sqrt(C // K)
+    Z_mC = A.pairs.sum(A.pairs.softmax(S_EK), v_MC).to(kqv_mC.dtype)
+    Z_mC, found = Z_mC.view(len(Z_mC), -1, K).transpose(1, 2).reshape(len(Z_mC), C), {}
+    for t, name in enumerate(typed.types.names):
+        if name not in self.dst_node_types:
+            continue
+        Z = self.out_lin({name: functional.gelu(Z_mC[typed.own[t]])})[name]
+        if Z.shape[-1] == x_dict[name].shape[-1]:
+            alpha = self.skip[name].sigmoid()
+            Z = alpha * Z + (1 - alpha) * x_dict[name]
+        mark(Z, 0, t)
+        found[name] = Z
     return found
 
 

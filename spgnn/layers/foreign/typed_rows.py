@@ -5,7 +5,7 @@ Shapes: m own rows, F columns, E edges, T types, R relations of messages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,6 @@ import torch
 
 from ...errors import ShapeError, UsageError
 from ...graph import ColumnNames, NodeTypes
-
-Triple = tuple[str, str, str]  # the type of sources, a name, the type of targets
 
 
 class EdgeIndexDict(dict):
@@ -55,7 +53,7 @@ class TypedRows:
                 reverse = "rev_" + reverse
             back.append((b, reverse, a))
         both = [triple for pair in zip(back, forth) for triple in pair]  # row u of u -> v reads v
-        self.triples: list[Triple] = {2: both, 1: forth, -1: back}[way]
+        self.triples = {2: both, 1: forth, -1: back}[way]
 
     def ends(self, r: int) -> tuple[int, int]:
         """Return the types of sources and targets of a relation."""
@@ -77,18 +75,20 @@ class TypedRows:
 
     def _ranges(self, X: torch.Tensor) -> list[slice] | None:
         """Return the columns of each type, None where all rows have all columns."""
-        owners = [name.partition(".")[0] for name in self.features or ()]
-        if len(owners) != X.shape[1] or not set(owners) <= set(self.types.names):
+        owners, names = [name.partition(".")[0] for name in self.features or ()], self.types.names
+        counts = [owners.count(name) for name in names]
+        if len(owners) != X.shape[1] or owners != np.repeat(names, counts).tolist():
             return None
-        at = {name: [c for c, owner in enumerate(owners) if owner == name] for name in self.types.names}
-        found = [slice(columns[0], columns[-1] + 1) if columns else slice(0, 0) for columns in at.values()]
-        return found if all(of.stop - of.start == len(at[name]) for of, name in zip(found, self.types.names)) else None
+        ends = np.cumsum([0, *counts]).tolist()
+        return [slice(first, last) for first, last in zip(ends, ends[1:])]
 
-    def joined(self, out: Mapping[str, torch.Tensor | None]) -> torch.Tensor:
-        """Return the rows of a dict of types as rows of the graph, (m, C): zeros of types that it lacks, or has as None.
+    def joined(self, out: Any) -> Any:
+        """Return a dict of types as rows of the graph, (m, C), zeros of types that it lacks, or has as None; else what it is.
 
         Raises: ShapeError for rows that are not all of a type, or differ in width.
         """
+        if not isinstance(out, dict):
+            return out
         given = {name: Z for name, Z in out.items() if Z is not None}
         sizes = dict(zip(self.types.names, map(len, self.own)))
         widths = {tuple(Z.shape[1:]) for Z in given.values()}

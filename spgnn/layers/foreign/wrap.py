@@ -16,7 +16,6 @@ from torch import nn
 
 from ...errors import ShapeError, UsageError, is_number
 from ...spmm.chains.dropout import NOTHING, dropout_key
-from ...spmm.edges.edge_table import has_relations
 from ...spmm.exchange.owners import any_rank, has_other_ranks
 from ...terminal import say
 from ..layer import Layer, derived
@@ -106,11 +105,6 @@ class LocalGraph:
         return attr_EF
 
     @property
-    def n_relations(self) -> int:
-        """How many relations edges have, 0: none."""
-        return self.on.A.relations[1] if has_relations(self.on.A) else 0  # of a dry run 1
-
-    @property
     def edge_type(self) -> torch.Tensor | None:
         """The relations of edges, in the order of edge_index."""
         relation_E = self.edges.relations(self.on.A.operator)
@@ -121,8 +115,9 @@ class LocalGraph:
     def x_dict(self) -> dict[str, torch.Tensor]:
         """The input of the module by types of nodes. Raises: UsageError where nodes or relations have no types."""
         typed, _ = self.edges.typed(self.on.A)
-        with self.on.trusting():
-            found = typed.split(self.x, partial(any_rank, self.on.A))
+        self.on.trusted.append(True)
+        found = typed.split(self.x, partial(any_rank, self.on.A))
+        self.on.trusted.pop()
         for t, rows in enumerate(found.values()):
             mark(rows, 0, t)
         return found
@@ -288,8 +283,8 @@ class Wrapped(Layer, Seeded):
             value = getattr(graph, TAKEN[name]) if is_taken and not is_left_out else None
             if value is not None:
                 given[name] = value
-                if name == "edge_type":
-                    _check_relations(self.module, graph)
+                if name == "edge_type" and isinstance(graph, LocalGraph):
+                    _check_relations(self.module, graph.on.A.relations[1])
             elif parameter.default is parameter.empty:
                 what = "the graph has none" if name in TAKEN else "which a graph does not have"
                 raise UsageError(
@@ -313,11 +308,10 @@ def _differs_in_training(inner: nn.Module) -> bool:
     return "running_mean" in inner._buffers or any(is_number(rate) and rate > 0 for rate in rates)
 
 
-def _check_relations(module: nn.Module, graph: Any) -> None:
+def _check_relations(module: nn.Module, R: int) -> None:
     """Raise UsageError where a convolution was made for fewer relations than the graph has: PyG would leave edges out."""
-    R = graph.n_relations
     for inner in module.modules():
-        if R > (made := getattr(inner, "num_relations", R)):
+        if R > (made := vars(inner).get("num_relations", R)):
             raise UsageError(
                 f"edges have {R} relations, and {type(inner).__name__} was made with num_relations={made}: make it with "
                 f"num_relations={R}, each relation and its inverse, or give call=lambda module, graph, x: ..."

@@ -21,6 +21,7 @@ from ..errors import ResourceError, SpgnnError, UsageError
 from ..graph import Graph
 from ..layers.registry import FAMILIES, ModelSpec
 from ..partition import PartitionFolder
+from ..spmm.kernels.buffers import sum_dtype
 from ..training.parts.average_options import check_average
 from ..training.parts.pass_needs import Needs
 from ..training.parts.passes import passes_of, written_by
@@ -39,10 +40,9 @@ class PartNeeds:
         if FAMILIES[config.model].reads or config.on != "nodes" or sizes.task == "numbers":
             what = f"--model {config.model}" if FAMILIES[config.model].reads else "numbers to predict"
             raise UsageError(f"{what if config.on == 'nodes' else config.on} cannot be trained out of core")
-        passes, dtype = (
-            passes_of(ModelSpec.of(config, sizes.n_features, sizes.n_classes).build()),
-            getattr(torch, config.dtype),
-        )
+        dtype = getattr(torch, config.dtype)
+        model = ModelSpec.of(config, sizes.n_features, sizes.n_classes).build()
+        passes = passes_of(model.to(sum_dtype(dtype)))
         written = written_by(passes, sizes.n_features, sizes.x_nnz is not None, dtype)
         self.sizes, self.needs = sizes, Needs(passes, written, sizes.n_features, dtype)
         process = load_machine(Distribution.machine).process_bytes
@@ -60,6 +60,14 @@ class PartNeeds:
     def largest(self, parts: Iterable[dict[str, int]]) -> int:
         """Return the bytes of the largest of some parts, beside what is fixed."""
         return max(self.of_part(of["n"], of["g"], of["nnz"]) for of in parts)
+
+    def check(self, parts: Iterable[dict[str, int]], M: int) -> None:
+        """Raise ResourceError where the largest of some parts needs more than M bytes."""
+        if (need := self.fixed + self.largest(parts)) > M:
+            raise ResourceError(
+                f"the largest part needs {gigabytes(need)}, and a rank has {gigabytes(M)}: give more, or partition the "
+                "graph into more parts"
+            )
 
 
 def check_memory(given: Graph | PartitionFolder, config: TrainConfig, operator: Norm, P: int, M: int) -> str:

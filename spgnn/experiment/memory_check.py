@@ -67,10 +67,9 @@ class GraphSizes:
         """Return the sizes of the graph of a partition folder, without reading its arrays."""
         about = folder.manifest
         x_nnz = [files["features_data"]["shape"][0] for files in about["parts"] if "features_data" in files]
-        sizes = (about[name] for name in ("n_nodes", "nnz", "n_features", "n_classes"))
         return cls(
-            *sizes, task_of_parts(about), sum(x_nnz) if x_nnz else None, None, about.get("edges") == "undirected",
-            about["hops"],
+            about["n_nodes"], about["nnz"], about["n_features"], about["n_classes"], task_of_parts(about),
+            sum(x_nnz) if x_nnz else None, None, about.get("edges") == "undirected", about["hops"],
         )  # fmt: skip
 
 

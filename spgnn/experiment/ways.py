@@ -173,8 +173,10 @@ class FullWay:
         held: list[Graph] = []  # on rank 0
 
         def shortage() -> str:
-            held.extend([source.read()] if source.folder is None else [])
-            return check_memory(held[0] if held else source.folder, config, how.operator, parts, M)
+            if source.folder is not None:
+                return check_memory(source.folder, config, how.operator, parts, M)
+            held.append(source.read())
+            return check_memory(held[0], config, how.operator, parts, M)
 
         if short := from_root(comm, shortage):
             self.instead = OutOfCoreWay(replace(config, mode="out-of-core"), how)
@@ -249,6 +251,10 @@ class OutOfCoreWay(FullWay):
         self, source: Source, folder: RunFolder | None, stack: ExitStack, read: Callable[[], Graph] | None = None
     ) -> DistGraph:
         parts, self.workload = open_parts(source, self.how, folder, stack, read)
+        if source.folder is not None and self.config.memory:
+            check = partial(PartNeeds, GraphSizes.of_folder(source.folder), self.config)
+            sizes = [parts.sizes(p) for p in range(parts.k)]
+            together(source.comm, lambda: check().check(sizes, memory_of_rank(source.comm, self.config.memory)))
         self.step = partial(OutOfCoreStep, parts=parts, scratch=self.config.out)
         return merge_parts(parts, has_rows=False)
 

@@ -1,6 +1,8 @@
 """Training part by part, layer by layer from disk, is the training in memory: losses, weights, scores, on any ranks and parts."""
 
 import os
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,13 +11,18 @@ from graphs import KINDS, random_graph
 from part_folders import parts_of
 from worlds import parallel
 
+import spgnn
 from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator
-from spgnn.distgraph import distribute, merge_parts
+from spgnn.distgraph import Parts, distribute, merge_parts
+from spgnn.errors import ResourceError, UsageError
+from spgnn.experiment import run
 from spgnn.layers import APPNP, GAT, GCN, GCNII, GIN, MLP, SAGE, SGC, MixHop, Stack
 from spgnn.training.parts.out_of_core_step import OutOfCoreStep
+from spgnn.training.parts.scratch import Scratch
 from spgnn.training.trainer import Trainer, weights_of
 
+SOURCE = "sbm:n=60,classes=3,features=6,seed=1"
 norm = torch.nn.BatchNorm1d
 
 MODELS = {
@@ -92,4 +99,85 @@ def test_any_ranks_and_parts_train_as_in_memory(comm, name, k, tmp_path):
     expected.fit()
     check_equal(trainer, expected)
     comm.barrier()
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("several", [False, True])
+@parallel([1, 3], mpi=[])
+def test_a_loss_of_ones_own_and_several_labels_train_as_in_memory(comm, several):
+    graph, owner_N = small()
+    given = {"optimizer": lambda weights: torch.optim.SGD(weights, lr=0.3, momentum=0.9)}
+    if several:
+        Y = (np.random.default_rng(2).random((graph.n_nodes, 3)) < 0.4).astype(np.int8)
+        graph = replace(graph, y=Y)
+    else:
+        given["loss"] = lambda Z, y: torch.nn.functional.cross_entropy(Z, y, reduction="sum", label_smoothing=0.1)
+    histories = []
+    for of in (
+        parts_of(graph, owner_N, comm, hops=1, dtype="float64", threads=1),
+        distribute(graph, comm, dtype="float64", threads=1),
+    ):
+        model = MODELS["sage"](dropout=0.2).double()
+        more = {"mode": "out-of-core"} if isinstance(of, Parts) else {}
+        histories.append(spgnn.train(model, of, epochs=4, progress=False, **given, **more))
+    np.testing.assert_allclose(*[[record["loss"] for record in h.records] for h in histories], rtol=1e-10)
+
+
+REFUSED = {
+    "omit jump cat": ({"layers": 3, "jump": "cat"}, UsageError),
+    "omit sampler walk": ({"sampler": "walk"}, UsageError),
+    "omit hops=0": ({"hops": 0}, UsageError),
+    "interval requires": ({"interval": 3}, UsageError),
+    "reads relations of edges, which": ({"model": "rgcn"}, UsageError),
+    "numbers to predict": ({"labels": "numbers"}, UsageError),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_does_not_train_out_of_core_is_refused(message, tmp_path):
+    options, error = REFUSED[message]
+    if options.get("labels"):
+        np.save(tmp_path / "y.npy", np.arange(60) / 7)
+        options = {"labels": str(tmp_path / "y.npy")}
+    with pytest.raises(error, match=message):
+        run(SOURCE, TrainConfig(mode="out-of-core", parts=3, epochs=1, **options), SelfCommunicator())
+
+
+def test_what_does_not_fit_in_memory_trains_out_of_core_with_the_same_result(tmp_path):
+    source, said = "sbm:n=20000,classes=5,features=20,seed=1", []
+    options = {"epochs": 2, "hidden": 256, "layers": 3, "dtype": "float64", "threads": 1}
+    whole = run(source, TrainConfig(**options), SelfCommunicator())
+    found = run(source, TrainConfig(memory="400MB", **options), SelfCommunicator(), show=said.append)
+    assert (whole["mode"], found["mode"]) == ("full", "out-of-core") and found["parts"] > 1
+    assert any("it trains out of core, with the same result" in line for line in said)
+    assert any("MB of disk" in line for line in said) and found["disk_bytes"] > 0
+    assert found["val"] == whole["val"] and found["disk_read_bytes"] > 0
+    with pytest.raises(ResourceError, match=r"(?s)does not fit.*out of core: .*omit jump cat"):
+        run(source, TrainConfig(memory="400MB", **options, jump="cat"), SelfCommunicator())
+
+
+@pytest.mark.parametrize("writes", [0, 3, 20, 60])
+def test_a_disk_that_fills_ends_the_training_and_nothing_is_left(writes, tmp_path, monkeypatch):
+    graph, owner_N = small()
+    trainer = out_of_core(lambda: MODELS["gcn"](dropout=0.1), graph, owner_N, SelfCommunicator(), tmp_path)
+    write, count = Scratch.write, []
+
+    def full(scratch, name, p, rows):
+        count.append(name)
+        if len(count) > writes:
+            raise scratch._refused(OSError(28, "No space left on device"))
+        write(scratch, name, p, rows)
+
+    monkeypatch.setattr(Scratch, "write", full)
+    with pytest.raises(ResourceError, match="No space left on device; give a folder with more room"):
+        trainer.fit()
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_disk_with_too_little_room_is_an_error_before_the_first_epoch(tmp_path, monkeypatch):
+    graph, owner_N = small()
+    trainer = out_of_core(lambda: MODELS["gcn"](dropout=0.1), graph, owner_N, SelfCommunicator(), tmp_path)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=10))
+    with pytest.raises(ResourceError, match="has 0.0 GB free; training out of core writes"):
+        trainer.fit()
     assert os.listdir(tmp_path) == []

@@ -87,7 +87,6 @@ class OutOfCoreStep(Step):
         sum_gradients([p for p in self.model.parameters() if p.requires_grad], self.comm)
         check_gradient(self.optimizer)
         self.optimizer.step()
-        self.measured = {"disk_read_bytes": sum_ranks(self.engine.bytes_read, self.comm)}
         return loss
 
     def _loss(self, rows: OwnRows, Z_nC: torch.Tensor) -> torch.Tensor:
@@ -117,7 +116,7 @@ class OutOfCoreStep(Step):
         return {
             "parts": self.engine.parts.k,
             "disk_bytes": sum_ranks(self.engine.disk_bytes(), self.comm),
-            "disk_read_bytes": records[-1].get("disk_read_bytes") if records else None,
+            "disk_read_bytes": sum_ranks(self.engine.bytes_read, self.comm),
         }
 
     def close(self) -> None:

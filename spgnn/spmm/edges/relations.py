@@ -27,6 +27,7 @@ from .edge_words import source_of
 
 Mean = Literal["relation", "all", "none"]
 MEANS = get_args(Mean)
+MOST_KEYS = 4  # times as many keys as edges are numbered in a table, and not sorted
 LEAST_ROWS = 1 << 16  # of packed rows that are made at once; the rows of a block where these are more
 
 
@@ -62,6 +63,8 @@ class Relations:
             return np.ones(len(self.relation_E))
         row_E = np.concatenate([np.repeat(np.arange(A.n), np.diff(block.A.indptr)) for block in A.column_blocks])
         key_E = row_E * self.R + self.relation_E if mean == "relation" else row_E
+        if A.n * self.R <= MOST_KEYS * len(key_E):
+            return np.bincount(key_E)[key_E].astype(np.float64)
         _, of_E, counts = np.unique(key_E, return_inverse=True, return_counts=True)
         return counts[of_E].astype(np.float64)
 
@@ -191,11 +194,11 @@ def _packed(A: LocalCSR, relation_e: np.ndarray, count_e: np.ndarray, R: int, mo
     row_e, column_e, K = np.repeat(np.arange(n), np.diff(A.indptr)), A.indices.astype(np.int64), max(n, c, 1)
     weight_e = ((1.0 if A.weights is None else A.weights) / count_e).astype(T)
     by_column, by_row = relation_e * K + column_e, relation_e * K + row_e
-    distinct = lambda key: np.unique(key, return_counts=True)[0]  # sorts; without counts NumPy hashes, which is slower
-    columns_R, rows_R = (np.bincount(distinct(key) // K, minlength=R) for key in (by_column, by_row))
+    columns_R, rows_R = (np.bincount(_distinct(key, R * K) // K, minlength=R) for key in (by_column, by_row))
     is_first_R = columns_R <= rows_R  # W before A_r
     first = is_first_R[relation_e]
-    pairs, pair_e = np.unique(np.where(first, by_column, by_row), return_inverse=True)
+    key_e = np.where(first, by_column, by_row)
+    pair_e = _places(pairs := _distinct(key_e, R * K), key_e, R * K)
     relation_M, node_M = np.divmod(pairs, K)
     of_column, of_row = (np.flatnonzero(is_first_R[relation_M] == value) for value in (True, False))
     inward = _csr(
@@ -209,6 +212,24 @@ def _packed(A: LocalCSR, relation_e: np.ndarray, count_e: np.ndarray, R: int, mo
         local = lambda M: LocalCSR(sp.csr_array(M), sum_dtype(A.dtype), A.threads)
         found.append(Packed(local(inward[part]), local(outward[:, part]), segments))
     return found
+
+
+def _distinct(key_e: np.ndarray, size: int) -> np.ndarray:
+    """Return the distinct keys, which are below size, rising; they are sorted where they are few of these."""
+    if size > MOST_KEYS * len(key_e):
+        return np.unique(key_e, return_counts=True)[0]  # without counts NumPy hashes, which is slower
+    is_there = np.zeros(size, bool)
+    is_there[key_e] = True
+    return np.flatnonzero(is_there)
+
+
+def _places(distinct_M: np.ndarray, key_e: np.ndarray, size: int) -> np.ndarray:
+    """Return the place of each key among the distinct ones, (e,)."""
+    if size > MOST_KEYS * len(key_e):
+        return np.searchsorted(distinct_M, key_e)
+    place = np.empty(size, np.int64)
+    place[distinct_M] = np.arange(len(distinct_M))
+    return place[key_e]
 
 
 def segments_of(relation_M: np.ndarray) -> list[tuple[int, int, int]]:

@@ -178,7 +178,7 @@ class DistGraph:
         if lost := table.n_listed - int(found[0]):
             raise GraphError(
                 f"{self.name}: {lost:,} of {table.n_listed:,} listed edges weigh 0, which is no edge, and cannot be predicted; "
-                "drop these rows, or read no weights (--weight none of `spgnn convert`)"
+                "drop these rows, read no weights (--weight none of `spgnn convert`), or tables without a cutoff"
             )
         y_E, C = label_rows(_of_listed(table), self.comm, self.A.dtype)
         names = self.names if self.on == "edges" else replace(self.names, classes=self.names.edge_classes)

@@ -25,7 +25,7 @@ from ..spmm.kernels.buffers import sum_dtype
 from ..training.parts.average_options import check_average
 from ..training.parts.pass_needs import Needs
 from ..training.parts.passes import passes_of, written_by
-from .memory_check import GraphSizes, check_fits, memory_of_sizes
+from .memory_check import GraphSizes, check_fits, memory_of_parts
 
 
 class PartNeeds:
@@ -100,7 +100,7 @@ def _check_parts(folder: PartitionFolder, config: TrainConfig, P: int, M: int) -
         return  # see check_rank_fits
     try:
         make = ModelSpec.of(config, sizes.n_features, sizes.n_classes).build
-        need = memory_of_sizes(sizes, without_values(make), config)(P)
+        need = memory_of_parts(sizes, without_values(make), config)(P)
     except SpgnnError:  # of a model that looks at values, or that is refused when it is built
         return
     if need.training > M:

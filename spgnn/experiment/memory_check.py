@@ -73,15 +73,10 @@ class GraphSizes:
         )  # fmt: skip
 
 
-def memory_of_parts(graph: Graph, config: TrainConfig, halo: float = 1.0) -> Callable[[int], RankMemory]:
-    """Return the function k -> predicted memory of a process that trains a k-th of a graph alone."""
-    return memory_of_sizes(GraphSizes.of_graph(graph), _model(graph, config), config, halo)
-
-
-def memory_of_sizes(
+def memory_of_parts(
     of: GraphSizes, model: FixedModel, config: TrainConfig, halo: float = 1.0
 ) -> Callable[[int], RankMemory]:
-    """Return the function of memory_of_parts, from sizes."""
+    """Return the function k -> predicted memory of a process that trains a k-th of a graph alone."""
     is_sparse = of.x_nnz is not None
     setting = Setting(
         features=of.n_features, dtype=getattr(torch, config.dtype), order=config.order, is_sparse=is_sparse,
@@ -104,7 +99,9 @@ def check_fits(graph: Graph, config: TrainConfig, operator: Norm, parts: int, M:
     if graph.X is None or y is None or row_bytes + NONZEROS * config.heads * 8 * graph.nnz < M:
         return
     try:
-        if memory_of_parts(graph, config)(parts).training <= M:  # with steps of all rows
+        if (
+            memory_of_parts(GraphSizes.of_graph(graph), model_of(graph, config), config)(parts).training <= M
+        ):  # with steps of all rows
             return
         training = PredictedTraining(graph, config, operator)
         need = training.memory(config.hidden, parts)
@@ -150,7 +147,7 @@ class PredictedTraining:
         self.config = config
         self.planned = PlannedGraph(graph, "auto", 0, operator, config.split, config.seed)
         self.part = partition_of(graph, np.zeros(graph.n_nodes, np.int32), 1)
-        training = PlannedTraining(self.planned, _model(graph, config), config)
+        training = PlannedTraining(self.planned, model_of(graph, config), config)
         steps = {"never": (False,), "always": (True,), "auto": (False, True)}[config.prune]
         steps = steps if training.is_pruned(self.part, 1) else (False,)
         self.reports = [training.report(self.part, "columns", 1, is_pruned=is_pruned) for is_pruned in steps]
@@ -158,7 +155,7 @@ class PredictedTraining:
     def memory(self, hidden: int, parts: int) -> RankMemory:
         """Return the least that a rank needs, with steps of all rows or of those that are pruned."""
         graph = self.planned.graph
-        model = _model(graph, replace(self.config, hidden=hidden)).model
+        model = model_of(graph, replace(self.config, hidden=hidden)).model
         host = {"n_ranks": 1, "n_nodes": graph.n_nodes, "is_symmetric": self.planned.is_symmetric}
         process_bytes = load_machine(Distribution.machine).process_bytes
         found = []
@@ -170,7 +167,7 @@ class PredictedTraining:
         return min(found, key=lambda need: need.training)
 
 
-def _model(graph: Graph, config: TrainConfig) -> FixedModel:
+def model_of(graph: Graph, config: TrainConfig) -> FixedModel:
     """Return the model of a graph, without values."""
     return without_values(
         ModelSpec.of(config, graph.n_features, count_classes(targets_of(graph, config.on)), graph).build

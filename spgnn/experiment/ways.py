@@ -42,7 +42,7 @@ from ..training.steps.sampled import SampledStep
 from ..training.trainer import Trainer, check_on_edges
 from .beyond_memory import PartNeeds, check_memory
 from .folder import RunFolder, check_outputs
-from .memory_check import GraphSizes, memory_of_parts
+from .memory_check import GraphSizes, memory_of_parts, model_of
 from .opening import Show, Source, check_run, distribution
 from .results import personal_facts, write_personal
 
@@ -123,7 +123,7 @@ def make_parts(graph: Graph, path: Path, config: TrainConfig, q: int, M: int, sa
         needs = PartNeeds(GraphSizes.of_graph(graph), config)
         training_bytes = lambda k: needs.fixed + needs.of_share(k, halo)
     else:
-        predicted = memory_of_parts(graph, config, halo)
+        predicted = memory_of_parts(GraphSizes.of_graph(graph), model_of(graph, config), config, halo)
         training_bytes = lambda k: predicted(k).peak
     if config.parts:
         workload = Workload(S, q, M, int(training_bytes(config.parts)), config.parts, halo)

@@ -134,7 +134,6 @@ class OutOfCore:
             self._visit(number, files, of_part)
             if number in files.moments:
                 files.moments[number].sum_gradients()
-            files.clear(number)
         sums.give()
         files.moments.clear()
         self.bytes_read = files.scratch.read_bytes - before

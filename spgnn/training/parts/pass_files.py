@@ -54,9 +54,8 @@ class PassFiles:
         self.scratch.write(_rows(number), p, H_nF)
 
     def clear(self, number: int) -> None:
-        """Remove the rows and gradients of what pass `number` wrote, of own parts."""
-        for name in (_rows(number), _gradients(number), _halos(number)):
-            self.scratch.clear(name, self.parts.own)
+        """Remove what pass `number` wrote of own parts."""
+        self.scratch.clear(_rows(number), self.parts.own)
 
     def inputs(self, number: int, rows: OwnRows) -> torch.Tensor:
         """Return the rows that a pass reads of a part: of own nodes, then of the halo, gathered from their owners."""
@@ -114,7 +113,7 @@ class PassFiles:
             return
         halo = self._halo(rows)
         order_g = np.concatenate([np.empty(0, np.int64), *(which for _, which, _ in halo)])
-        scratch.write(_halos(number), rows.p, G_mF[n:][torch.from_numpy(order_g)])
+        scratch.write(_halos(number), rows.p, G_mF[n:].index_select(0, torch.from_numpy(order_g)))
         if not scratch.path(PLACES, rows.p).exists():
             scratch.write(PLACES, rows.p, np.concatenate([np.empty(0, np.int64), *(places for _, _, places in halo)]))
 
@@ -144,10 +143,10 @@ def _rows(number: int) -> str:
 
 
 def _gradients(number: int) -> str:
-    """Return the folder of the gradients of the own rows of what a pass wrote."""
-    return f"gradient-{number}"
+    """Return the folder of the gradients of the own rows of what a pass wrote; every other pass has the same."""
+    return f"gradient-{number % 2}"
 
 
 def _halos(number: int) -> str:
-    """Return the folder of the gradients of the halos' rows of what a pass wrote."""
-    return f"halo-{number}"
+    """Return the folder of the gradients of the halos' rows of what a pass wrote; every other pass has the same."""
+    return f"halo-{number % 2}"

@@ -68,9 +68,39 @@ class EpochLines:
         assert self._first is not None  # of the first epoch
         first, since = self._first
         seconds = round((now - since) / max(epoch - first, 1) * (self.epochs - epoch))
-        if epoch == first or not seconds:
-            return {}
-        minutes, s = divmod(seconds, 60)
-        hours, m = divmod(minutes, 60)
-        shown = f"{hours} h {m:02} min" if hours else f"{m}:{s:02} min" if minutes else f"{s} s"
-        return {"left": f"{shown} left"}
+        return {} if epoch == first or not seconds else {"left": f"{time_text(seconds)} left"}
+
+
+class PassLines:
+    """Show how far an epoch is that lasts longer than others do: after 3 s on a terminal, else every 30 s.
+
+    Args: name  of the epoch; visits: of parts, in all its passes.
+    """
+
+    def __init__(self, name: str, visits: int):
+        self.name, self.visits, self.done = name, visits, 0
+        self.is_rewritten = is_notebook() or sys.stderr.isatty()
+        self._began = time.monotonic()
+        self._next_s = self._began + (SECONDS_BETWEEN_LINES if self.is_rewritten else 30)
+
+    def __call__(self, phase: str) -> None:
+        """Note that a part was visited, in a phase."""
+        self.done, now = self.done + 1, time.monotonic()
+        if now < self._next_s or self.done == self.visits:
+            return
+        left = round((now - self._began) / self.done * (self.visits - self.done))
+        parts = {"epoch": self.name, "phase": phase, "share": f"{100 * self.done // self.visits} %"}
+        parts["left"] = f"{time_text(left)} left"
+        if self.is_rewritten:
+            self._next_s = now + 0.5
+            redraw(parts, "  ", ("phase",), is_notebook())
+        else:
+            self._next_s = now + 30
+            say("  ".join(parts.values()))
+
+
+def time_text(seconds: int) -> str:
+    """Return seconds as 12 s, 3:07 min or 2 h 05 min."""
+    minutes, s = divmod(seconds, 60)
+    hours, m = divmod(minutes, 60)
+    return f"{hours} h {m:02} min" if hours else f"{m}:{s:02} min" if minutes else f"{s} s"

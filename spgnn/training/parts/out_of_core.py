@@ -24,11 +24,12 @@ from ...spmm.chains.dropout import is_nothing
 from ...spmm.kernels.buffers import BufferPool
 from ...spmm.operator.facts import FixedInput
 from ...spmm.operator.features import AnyRows
+from ..epoch_lines import PassLines
 from ..steps.step import sum_ranks
 from .part_store import PartStore
 from .pass_files import PassFiles
 from .pass_needs import Needs, sizes_of
-from .passes import passes_of, written_by
+from .passes import Pass, passes_of, written_by
 from .scratch import Scratch
 
 Consume = Callable[[OwnRows, torch.Tensor, Scratch], Any]
@@ -64,19 +65,25 @@ class OutOfCore:
     """
 
     def __init__(self, model: torch.nn.Module, parts: Parts, scratch: str | Path = ""):
-        self.passes = passes_of(model)
+        passes = passes_of(model)
         assert isinstance(model, Stack)  # of other models passes_of has raised
         self.model, self.parts, self.home = model, parts, scratch
         self.reader = together(parts.comm, OwnRowsReader, parts, norms_of(model))
         f_in, dtype = width_of(model.layers[0], "f_in"), self.reader.layout.dtype
         if f_in not in (None, self.reader.n_features):
             raise ShapeError(f"{parts.name} has {self.reader.n_features} features; layer 1 reads {f_in}")
-        written = written_by(self.passes, self.reader.n_features, parts.source.facts.is_sparse, dtype)
-        self.needs = Needs(self.passes, written, self.reader.n_features, dtype)
+        written = written_by(passes, self.reader.n_features, parts.source.facts.is_sparse, dtype)
+        self.needs = Needs(passes, written, self.reader.n_features, dtype)
         self.bytes_read = 0
         self._open: OwnRows | None = None
         self._is_back = False  # every other pass visits the parts backwards, so that the part in memory is read once
         self._training: TrainingFiles | None = None  # from the first gradient to `close`
+        self._lines: PassLines | None = None  # of an epoch, on rank 0
+
+    @property
+    def passes(self) -> tuple[Pass, ...]:
+        """The passes of the model."""
+        return self.needs.passes
 
     @property
     def comm(self):
@@ -119,6 +126,8 @@ class OutOfCore:
         self.model.train()
         set_epoch(self.model, seed, epoch)
         sums = GradientSums(self.model)
+        if self.comm.rank == 0:
+            self._lines = PassLines(f"epoch {epoch}", (2 * last - 1) * len(self.parts.own))
         self._is_back = False
         with torch.no_grad():
             for number in range(1, last):
@@ -136,6 +145,7 @@ class OutOfCore:
                 files.moments[number].sum_gradients()
         sums.give()
         files.moments.clear()
+        self._lines = None
         self.bytes_read = files.scratch.read_bytes - before
         self._open = None
         give_back_memory()
@@ -238,6 +248,8 @@ class OutOfCore:
                     ) from None
                 if number == 1 and self._open is not None and self._training is not None:
                     self._training.store.keep_products(self._open)
+                if self._lines is not None:
+                    self._lines(self.comm.phase)
                 if pool.held_bytes > HELD * pool.most_used:  # blocks of other parts' sizes
                     pool.trim()
 

@@ -141,7 +141,9 @@ def make_parts(graph: Graph, path: Path, config: TrainConfig, q: int, M: int, sa
         say(f"spgnn: {workload}")
         if config.parts or workload.fits or cuts == CUTS:
             break
+        least = workload.k * (1 if needs is None else 2)  # halos shrink slowly
         workload = workload.grown()
+        workload = replace(workload, k=max(workload.k, least))
     if config.memory or not config.parts:
         workload.check()
     return workload

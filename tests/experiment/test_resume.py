@@ -29,7 +29,8 @@ CASES = {
     "patience, dropout": {"patience": 3, "epochs": 40, "dropout": 0.4},
     "scored now and then": {"eval_every": 3, "dropout": 0.1},
     "links": {"on": "links", "features": "embedding", "split": "0.2,0.2", "batch": 40, "dropout": 0.3},
-    "out of core": {"mode": "out-of-core", "parts": 3, "dropout": 0.3, "layers": 3},
+    "out of core": {"mode": "out-of-core", "parts": 3, "layers": 3},
+    "out of core, dropout": {"mode": "out-of-core", "parts": 2, "dropout": 0.3, "model": "sage"},
     "narrow wires, dropout": {"wire": "bfloat16", "wire_gradients": "float16", "dropout": 0.4},
 }
 

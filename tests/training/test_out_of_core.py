@@ -144,16 +144,16 @@ def test_what_does_not_train_out_of_core_is_refused(message, tmp_path):
 
 
 def test_what_does_not_fit_in_memory_trains_out_of_core_with_the_same_result(tmp_path):
-    source, said = "sbm:n=40000,classes=5,features=20,seed=1", []
+    source, said = "sbm:n=20000,classes=5,features=20,seed=1", []
     options = {"epochs": 2, "hidden": 256, "layers": 3, "dtype": "float64", "threads": 1}
     whole = run(source, TrainConfig(**options), SelfCommunicator())
-    found = run(source, TrainConfig(memory="530MB", **options), SelfCommunicator(), show=said.append)
+    found = run(source, TrainConfig(memory="405MB", **options), SelfCommunicator(), show=said.append)
     assert (whole["mode"], found["mode"]) == ("full", "out-of-core") and found["parts"] > 1
     assert any("it trains out of core, with the same result" in line for line in said)
     assert any("MB of disk" in line for line in said) and found["disk_bytes"] > 0
     assert found["val"] == whole["val"] and found["disk_read_bytes"] > 0
     with pytest.raises(ResourceError, match=r"(?s)does not fit.*out of core: .*omit jump cat"):
-        run(source, TrainConfig(memory="530MB", **options, jump="cat"), SelfCommunicator())
+        run(source, TrainConfig(memory="405MB", **options, jump="cat"), SelfCommunicator())
 
 
 @pytest.mark.parametrize("writes", [0, 3, 20, 60])

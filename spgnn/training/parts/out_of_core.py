@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -97,17 +98,19 @@ class OutOfCore:
         Raises: ResourceError on all ranks where the disk refuses a file. Collective.
         """
         self.model.eval()
-        last = len(self.passes)
-        with Scratch(self.home, self.comm) as scratch:
+        last, training = len(self.passes), self._training
+        with Scratch(self.home, self.comm) if training is None else nullcontext(training.files.scratch) as scratch:
             files = PassFiles(self.reader, self.passes, self.needs.written, scratch)
+            before = scratch.read_bytes
             try:
                 self._is_back = False
                 for number in range(1, last):
                     self._forward(number, files)
-                    files.clear(number - 1)
+                    if training is None:  # which writes over the files
+                        files.clear(number - 1)
                 compute = self._computed(last, files)
                 self._visit(last, files, lambda rows, H: consume(rows, compute(rows, H), scratch))
-                self.bytes_read = scratch.read_bytes
+                self.bytes_read = scratch.read_bytes - before
                 return finish(scratch)
             finally:
                 self._open = None
@@ -264,21 +267,22 @@ class OutOfCore:
             store = None if self._training is None else self._training.store
             if number == 1 and (store is None or p not in store):
                 self._open, X = self.reader.open(p, self.passes[0].hops)
-                assert X is not None  # hops are given
-                return self._open, X
+                return self._open, self._features(self._open, X)
             self._open = self.reader.open(p)[0] if store is None else store.open(p)
         return self._open, self._features(self._open) if number == 1 else files.inputs(number, self._open)
 
-    def _features(self, rows: OwnRows) -> AnyRows:
+    def _features(self, rows: OwnRows, X: AnyRows | None = None) -> AnyRows:
         """Return X of own nodes, then of the halo where the first pass reads it.
 
         In training A X is kept, as in memory, where the first layer reads X only so.
+        Args: X  of a part that is opened from its folder; None: it is read.
         """
-        hops, first, training = self.passes[0].hops, self.model.layers[0], self._training
+        hops, training = self.passes[0].hops, self._training
         rate, key = self.model.dropout_of(1)
-        is_fixed = self.parts.how.keep and hops and isinstance(first, BuiltIn) and (rate == 0 or is_nothing(key))
-        products = training.store.products(rows.p) if is_fixed and training is not None else {}
-        X = self.reader.input(rows.p, 0 if products else hops)
+        is_fixed = training is not None and self.parts.how.keep and hops and (rate == 0 or is_nothing(key))
+        is_fixed = is_fixed and isinstance(self.model.layers[0], BuiltIn)
+        products = training.store.products(rows.p) if training is not None and is_fixed else {}
+        X = self.reader.input(rows.p, 0 if products else hops) if X is None else X
         assert X is not None
         if is_fixed and torch.is_tensor(X):
             rows.wide.fixed_input = FixedInput(X)

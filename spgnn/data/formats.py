@@ -1,4 +1,4 @@
-"""The formats of graph files: a reader registers under a name, detection asks each of them.
+"""The formats of graph files: a reader registers under a name, detection asks each of them; files of other programs.
 
 @reader("edges", detect=is_edge_list)
 def read_edges(path, progress): ...
@@ -6,6 +6,7 @@ def read_edges(path, progress): ...
 
 from __future__ import annotations
 
+import re
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -15,7 +16,47 @@ from pathlib import Path
 from ..config import TableConfig, has_checkpoint
 from ..errors import FormatError, InputError, ResourceError, UsageError, is_out_of_memory, nearest
 from ..graph import Graph
-from .readers.text import Progress
+from .readers.text import Progress, peek, without_packing
+
+NODE_LINK = 'networkx.node_link_graph(json.load(open(FILE)), edges="links")'
+TRIPLES = 'pandas.read_csv(FILE, sep=" ", header=None, names=["source", "relation", "target", "end"], index_col=False)'
+# (name, endings, pattern of the first bytes, expression of FILE, what else to know); tables are edges of from_pandas.
+FILES = (
+    ("GML", ".gml", rb"\s*(creator[^\n]*\s*)?graph\s*\[", "networkx.read_gml(FILE)", ""),
+    ("GraphML", ".graphml", rb"(?s).*<graphml", "networkx.read_graphml(FILE)", ""),
+    ("GEXF", ".gexf", rb"(?s).*<gexf", "networkx.read_gexf(FILE)", ""),
+    ("Pajek", ".net .paj", rb"(?i)\s*\*(vertices|network)", "networkx.read_pajek(FILE)", ""),
+    ("graph6", ".g6 .graph6", rb">>graph6<<", "networkx.read_graph6(FILE)", ""),
+    ("Graphviz", ".dot .gv", rb"\s*(strict\s+)?(di)?graph\s[^\[]*\{", "networkx.nx_agraph.read_dot(FILE)", ""),
+    ("node-link JSON", ".json", rb'(?s)\s*\{.*"(nodes|links|directed)"', NODE_LINK, ""),
+    ("torch file", ".pt .pth", rb"(?!)", "torch.load(FILE, weights_only=False)", ", if it is yours"),
+    ("MATLAB file", ".mat", rb"MATLAB", 'scipy.io.loadmat(FILE)["A"]', ", A the name of the matrix"),
+    ("pickle", ".pkl .pickle .gpickle", rb"\x80[\x02-\x05]", "pickle.load(open(FILE, 'rb'))", ", if it is yours"),
+    ("Excel table", ".xlsx .xls", rb"(?!)", "pandas.read_excel(FILE)", ""),
+    ("Feather table", ".feather .arrow", rb"ARROW1", "pandas.read_feather(FILE)", ""),
+    ("JSON lines", ".jsonl .ndjson", rb"(?!)", "pandas.read_json(FILE, lines=True)", ""),
+    ("NumPy array", ".npy", rb"\x93NUMPY", "numpy.load(FILE)", ""),
+    ("NumPy archive", ".npz", rb"(?!)", 'numpy.load(FILE)["A"]', ", A the name of its edges"),
+    ("N-Triples", ".nt .nq", rb"<[^>\n]+>\s+<[^>\n]+>\s", TRIPLES, ""),
+    ("adjacency list", ".adjlist", rb"(?!)", "networkx.read_adjlist(FILE)", ""),
+    ("zip archive", ".zip", rb"(?!)", "pandas.read_csv(FILE)", ""),
+    ("HDF5 file", ".h5 .hdf5", rb"\x89HDF", "pandas.read_hdf(FILE)", ""),
+)
+
+
+def foreign(path: Path) -> str:
+    """Return what a file is and the line of Python that loads it, or "" for one of no known kind."""
+    head, ending = peek(path), Path(without_packing(path.name.lower())).suffix
+    for is_found in (
+        lambda endings, pattern: re.match(pattern, head),
+        lambda endings, _: ending and ending in endings.split(),
+    ):
+        for name, endings, pattern, read, more in FILES:
+            if is_found(endings, pattern):
+                make = "from_pandas" if read.startswith("pandas") else "load_graph"
+                return f"a{'n' * (name[0] in 'aE')} {name} file, which spgnn.{make}({read.replace('FILE', repr(str(path)))}){more} loads in Python"
+    return ""
+
 
 Read = Callable[..., Graph]  # (path, progress, **options)
 Detect = Callable[[Path], bool]
@@ -91,13 +132,12 @@ def detect_format(path: str | Path) -> str:
         raise InputError(
             f"{path}: is a run, not a graph; `spgnn train --resume {path}` continues it, `spgnn predict {path}` predicts"
         )
+    if kind := path.is_file() and foreign(path):
+        raise FormatError(f"{path}: {kind}; see spgnn.save_graph, or name another format with --format")
     if not path.is_file() and not path.is_dir():
         raise InputError(f"{path}: is a pipe or device; expected a file or folder")
     looked = "\n".join(f"  {name:14} {known[name].looks_for}" for name in sorted(known))
-    raise FormatError(
-        f"{path}: not a graph of a known format; looked for:\n{looked}\nname the format with --format, or load it in "
-        "Python, such as spgnn.load_graph(networkx.read_gml(FILE)) or spgnn.from_pandas(pandas.read_excel(FILE))"
-    )
+    raise FormatError(f"{path}: not a graph of a known format; looked for:\n{looked}\nname the format with --format")
 
 
 def read_graph(

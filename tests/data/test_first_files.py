@@ -1,13 +1,21 @@
 """What users bring first: a word about what looks like a mistake, and a way out of what is refused; their own formats."""
 
+import json
+import pickle
 from dataclasses import replace
 
+import networkx as nx
 import numpy as np
+import pandas as pd
 import pytest
+import scipy.io
 import scipy.sparse as sp
+import torch
 from command_line import run
 
+import spgnn
 from spgnn.data import detect_format, formats, known_formats, load_graph, read_graph, reader, save_graph
+from spgnn.data.formats import FILES, foreign
 from spgnn.data.gallery import path as path_graph
 from spgnn.errors import FormatError, InputError, PartitionError, ResourceError, UsageError
 from spgnn.graph import ColumnNames, GraphColumns, loaded_line, normalise
@@ -133,6 +141,44 @@ def test_dimacs_is_read_and_held_against_its_problem_line(tmp_path, name, text, 
     with pytest.raises(FormatError) as caught:
         load_graph(tmp_path / name)
     assert expected in str(caught.value)
+
+
+WRITE = {
+    "GML": lambda G, path: nx.write_gml(G, path),
+    "GraphML": lambda G, path: nx.write_graphml(G, path),
+    "GEXF": lambda G, path: nx.write_gexf(G, path),
+    "Pajek": lambda G, path: nx.write_pajek(G, path),
+    "graph6": lambda G, path: nx.write_graph6(nx.convert_node_labels_to_integers(G), path),
+    "node-link JSON": lambda G, path: path.write_text(json.dumps(nx.node_link_data(G, edges="links"))),
+    "pickle": lambda G, path: path.write_bytes(pickle.dumps(G)),
+    "torch file": lambda G, path: torch.save(nx.to_scipy_sparse_array(G), path),
+    "MATLAB file": lambda G, path: scipy.io.savemat(path, {"A": nx.to_scipy_sparse_array(G)}),
+    "Feather table": lambda G, path: nx.to_pandas_edgelist(G).to_feather(path),
+    "JSON lines": lambda G, path: nx.to_pandas_edgelist(G).to_json(path, lines=True, orient="records"),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", [name for name, *_ in FILES])
+def test_a_file_of_another_program_is_named_with_the_line_that_loads_it(tmp_path, kind):
+    endings = next(row[1] for row in FILES if row[0] == kind).split()
+    path = tmp_path / f"four{endings[0]}"
+    path.write_bytes(b"?")
+    with pytest.raises(FormatError, match=f"an? {kind} file, which spgnn"):
+        load_graph(path)
+    if kind not in WRITE:
+        return
+    WRITE[kind](nx.Graph([("a", "b"), ("b", "c"), ("c", "a"), ("c", "d")]), path)
+    line = foreign(path).partition("which ")[2].partition(" loads in")[0].partition(", if")[0].partition(", A the")[0]
+    names = {
+        "spgnn": spgnn, "networkx": nx, "json": json, "pickle": pickle, "torch": torch, "scipy": scipy, "pandas": pd,
+    }  # fmt: skip
+    graph = eval(line, names)  # the line of the message is tried as it stands
+    assert graph.n_nodes == 4 and graph.with_edges("undirected").nnz == 8
+    other = tmp_path / "unknown"
+    path.rename(other)
+    if kind not in ("torch file", "JSON lines"):
+        assert foreign(other).startswith(f"a {kind}")
 
 
 def test_a_part_file_of_metis_is_an_owner(tmp_path):

@@ -199,7 +199,7 @@ def _readable(summary: dict[str, Any], config: TrainConfig) -> dict[str, Any]:
             "averages": f"{summary['parts']} parts, {runs}",
             "bytes averaged": f"{bytes_text(summary['sync_bytes'])} of each rank in all",
         }
-    if summary["mode"] == "out-of-core":
+    if "disk_bytes" in summary:
         read = bytes_text(summary["disk_read_bytes"] or 0)
         parts = f"{summary['parts']} part{'s'[: summary['parts'] > 1]}"
         averages = {"out of core": f"{parts}, {bytes_text(summary['disk_bytes'])} on disk, {read} read per epoch"}

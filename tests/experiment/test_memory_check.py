@@ -139,5 +139,5 @@ def test_a_rank_of_a_partition_folder_that_does_not_fit_memory_is_refused(tmp_pa
     words = ["train", str(tmp_path / "parts"), "--epochs", "1", "--out", "none"]
     assert cli.main([*words, "--memory", "200MB"]) == 4
     err = capsys.readouterr().err
-    assert "a rank needs 0.2" in err and "has 0.2 GB" in err and "out of core: the largest part needs 0.2" in err
+    assert "a rank needs 0.2" in err and "has 0.2 GB" in err and "out of core: the largest part needs 0.3" in err
     assert cli.main([*words, "--memory", "2GB"]) == 0

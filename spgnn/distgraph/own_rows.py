@@ -16,7 +16,7 @@ from ..config.names import Norm
 from ..dist import SelfCommunicator
 from ..errors import GraphError, UsageError
 from ..machine import give_back_memory
-from ..partition.folder.blocks import check_rank
+from ..partition.folder.blocks import Halo, check_rank
 from ..spmm.kernels.csr import LocalCSR
 from ..spmm.operator.features import SparseRows
 from ..spmm.operator.subgraph import Block, SubgraphSpMM
@@ -30,7 +30,7 @@ from .parts import Parts
 class OwnRows:
     """The own rows of part p of the operators of the whole graph, for layers of one hop and of none.
 
-    node_m   (m,) int64, original ids: own nodes, then the halo's that own rows read, each by rising id.
+    node_m   (m,) int64, original ids: own nodes by rising id, then the halo's that own rows read, by owner and id.
     wide     (n, m), all entries of own rows: its outputs are exact where its inputs are.
     local    (n, n), for layers that do not multiply.
     y_n      labels of own nodes, or None; split_n: (n,) int8, or None.
@@ -89,7 +89,7 @@ class OwnRowsReader:
         torch.set_num_threads(self.how.threads)
         block, sums_n3, halo = parts.source.part(p)
         assert halo is not None
-        rows = own_part_rows(block, sums_n3, halo, input_hops)
+        rows = own_part_rows(block, sums_n3, halo, self._near(halo), input_hops)
         rows.y_n, rows.split_n = parts.labels(block, len(block.own_n))
         n, m = len(block.own_n), len(rows.node_n)
         del block, halo
@@ -104,8 +104,7 @@ class OwnRowsReader:
         """Return X of a part that was opened before, as `open` does."""
         block, _, halo = self.parts.source.part(p)
         assert halo is not None
-        near_g = np.flatnonzero(halo.hop_g == 1) if input_hops else np.empty(0, np.int64)
-        X = joined(block.X_nF, halo, near_g)
+        X = joined(block.X_nF, halo, self._near(halo) if input_hops else np.empty(0, np.int64))
         return features(X, self.how.feature_norm, self.layout.pool, self.layout.dtype, self.how.threads)
 
     def halo_nodes(self, p: int) -> int:
@@ -120,13 +119,16 @@ class OwnRowsReader:
         assert halo is not None
         return np.bincount(self.owner_N[halo.node_g[halo.hop_g == 1]], minlength=self.parts.k)
 
-    def owners(self, node_g: np.ndarray) -> list[tuple[int, np.ndarray, np.ndarray]]:
-        """Return (part, which of the nodes it owns, their places among its own nodes) for each part that owns some."""
-        owner_g = self.owner_N[node_g]
-        order_g = np.argsort(owner_g, kind="stable")
-        parts, starts = np.unique(owner_g[order_g], return_index=True)
-        which = np.split(order_g, starts[1:]) if len(parts) else []
-        return [(int(q), of_q, self.place_N[node_g[of_q]]) for q, of_q in zip(parts, which)]
+    def owners(self, node_g: np.ndarray) -> list[tuple[int, slice, np.ndarray]]:
+        """Return (part, which rows of a halo it owns, their places among its own nodes) for each part that owns some."""
+        places_g, ends = self.place_N[node_g], np.searchsorted(self.owner_N[node_g], np.arange(self.parts.k + 1))
+        of_parts = [slice(first, end) for first, end in zip(ends, ends[1:])]
+        return [(q, of, places_g[of]) for q, of in enumerate(of_parts) if of.stop > of.start]
+
+    def _near(self, halo: Halo) -> np.ndarray:
+        """Return which nodes of a halo own rows read, by owner, then by id."""
+        near_g = np.flatnonzero(halo.hop_g == 1)
+        return near_g[np.argsort(self.owner_N[halo.node_g[near_g]], kind="stable")]
 
 
 def _first_rows(A: LocalCSR, n: int) -> LocalCSR:

@@ -51,14 +51,17 @@ def part_rows(block: RowBlock, sums_n3: np.ndarray, halo: Halo | None, hops: int
     return _rows(block, node_m, A_mm, sums_m3, is_whole_m, joined(block.X_nF, halo, chosen_g))
 
 
-def own_part_rows(block: RowBlock, sums_n3: np.ndarray, halo: Halo, input_hops: int | None = None) -> GraphRows:
+def own_part_rows(
+    block: RowBlock, sums_n3: np.ndarray, halo: Halo, near_g: np.ndarray, input_hops: int | None = None
+) -> GraphRows:
     """Return the own rows of a part, complete, and of nodes of the halo the diagonal alone, which sums of A + I need.
 
-    Args: input_hops  0: X is of own nodes; 1: and of the halo after them; None: no X.
+    Args: near_g      which nodes of the halo own rows read, in the order of the columns after the own ones.
+          input_hops  0: X is of own nodes; 1: and of the halo after them; None: no X.
     """
-    is_near_g, no_nodes = halo.hop_g == 1, np.empty(0, np.int64)
-    node_m = np.concatenate([block.own_n, halo.node_g[is_near_g]])
-    sums_m3 = np.concatenate([sums_n3, halo.sums_g3[is_near_g]])
+    no_nodes = np.empty(0, np.int64)
+    node_m = np.concatenate([block.own_n, halo.node_g[near_g]])
+    sums_m3 = np.concatenate([sums_n3, halo.sums_g3[near_g]])
     n, m, A = len(block.own_n), len(node_m), block.A_nN
     loops = n + np.flatnonzero(~np.isnan(sums_m3[n:, 2]))
     index = np.int64 if A.nnz + m >= 2**31 else np.int32
@@ -70,7 +73,7 @@ def own_part_rows(block: RowBlock, sums_n3: np.ndarray, halo: Halo, input_hops: 
     A_mm = sp.csr_array((data, indices, np.cumsum(per_m).astype(index)), shape=(m, m))
     A_mm.sort_indices()
     is_whole_m = np.arange(m) < n
-    X = None if input_hops is None else joined(block.X_nF, halo, np.flatnonzero(is_near_g) if input_hops else no_nodes)
+    X = None if input_hops is None else joined(block.X_nF, halo, near_g if input_hops else no_nodes)
     return _rows(block, node_m, A_mm, sums_m3, is_whole_m, X)
 
 

@@ -20,7 +20,7 @@ from .passes import Pass
 from .scratch import Scratch
 
 PLACES = "places"  # of the rows of a halo among the own rows of their parts
-Halo = Sequence[tuple[int, np.ndarray, np.ndarray]]  # part, which rows of the halo it owns, their places among its own
+Halo = Sequence[tuple[int, slice, np.ndarray]]  # part, which rows of the halo it owns, their places among its own
 
 
 class PassFiles:
@@ -64,9 +64,9 @@ class PassFiles:
         H = self.reader.layout.pool.empty(len(rows.node_m) if reads_halo else rows.n, width, dtype=dtype)
         bits, n = array_of(H), rows.n
         self.scratch.read(_rows(number - 1), p, bits[:n])
-        for q, which, places in self._halo(rows) if reads_halo else ():
+        for q, of_q, places in self._halo(rows) if reads_halo else ():
             n_q = self.parts.sizes(q)["n"]
-            bits[n + which] = self.scratch.rows(_rows(number - 1), q, n_q, places, width, bits.dtype)
+            self.scratch.rows(_rows(number - 1), q, n_q, places, bits[n:][of_q])
         return H
 
     def moments_of(self, number: int) -> ColumnMoments | None:
@@ -111,11 +111,10 @@ class PassFiles:
         scratch.write(_gradients(number), rows.p, G_mF[:n])
         if not self.passes[number].hops:
             return
-        halo = self._halo(rows)
-        order_g = np.concatenate([np.empty(0, np.int64), *(which for _, which, _ in halo)])
-        scratch.write(_halos(number), rows.p, G_mF[n:].index_select(0, torch.from_numpy(order_g)))
+        scratch.write(_halos(number), rows.p, G_mF[n:])
         if not scratch.path(PLACES, rows.p).exists():
-            scratch.write(PLACES, rows.p, np.concatenate([np.empty(0, np.int64), *(places for _, _, places in halo)]))
+            places = [places for _, _, places in self._halo(rows)]
+            scratch.write(PLACES, rows.p, np.concatenate([np.empty(0, np.int32), *places]))
 
     def arrived(self, number: int, rows: OwnRows) -> torch.Tensor:
         """Return the gradient of what pass `number` wrote, (n, F): the part's own, then the other parts' in their order."""
@@ -126,10 +125,10 @@ class PassFiles:
         for q in range(self.parts.k) if self.passes[number].hops else ():
             count, first = int(counts_kk[q, p]), int(counts_kk[q, :p].sum())
             if count:
-                self.scratch.read(PLACES, q, places := np.empty(count, np.int64), first)
+                self.scratch.read(PLACES, q, places := np.empty(count, np.int32), first)
                 total_nF.index_add_(
                     0,
-                    torch.from_numpy(places),
+                    torch.from_numpy(places).long(),
                     self._file_rows(_halos(number), q, count, number, first).to(total_nF.dtype),
                 )
         if (after := self.moments.get(number + 1)) is not None:

@@ -49,10 +49,10 @@ class Needs:
     def memory(self, n: int, g: int, nnz: int, n_nodes: int) -> int:
         """Return the bytes that a part takes beside the process: rows of two layers and their gradients, A and A'.
 
-        The largest of its passes backward, in which A H or H W is kept and rows of the halo are copied, or of making A.
+        The largest of its passes backward, in which A H or H W is kept, or of making A.
         """
         most = max(
-            (2 * n + 4 * g * one.hops) * read * (number > 0)
+            2 * (n + g if one.hops else n) * read * (number > 0)
             + n * read * (number == 0)
             + max(n * read, (n + g) * write)
             + 3 * n * write

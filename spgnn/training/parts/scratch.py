@@ -112,15 +112,15 @@ class Scratch:
         self.read(name, p, out := np.empty(saved.shape, saved.dtype))
         return out
 
-    def rows(self, name: str, p: int, n: int, places_r: np.ndarray, width: int, dtype) -> np.ndarray:
-        """Return some rows of the n own nodes of a part, (r, width), through a map of its file."""
+    def rows(self, name: str, p: int, n: int, places_r: np.ndarray, out_rF: np.ndarray) -> None:
+        """Read some rows of the n own nodes of a part, through a map of its file."""
         path = self.path(name, p)
         try:
-            rows_rF = np.memmap(path, dtype, mode="r", shape=(n, width))[places_r]
+            rows_nF = np.memmap(path, out_rF.dtype, mode="r", shape=(n, out_rF.shape[1]))
         except (OSError, ValueError) as error:
             raise self._unread(path, error) from error
-        self.read_bytes += rows_rF.nbytes
-        return np.asarray(rows_rF)
+        np.take(rows_nF, places_r, axis=0, out=out_rF, mode="clip")  # the places are of these rows: not copied twice
+        self.read_bytes += out_rF.nbytes
 
     def clear(self, name: str, parts: Iterable[int]) -> None:
         """Remove the files of parts, and the folder with the last one."""

@@ -37,7 +37,7 @@ FILES = (
     ("JSON lines", ".jsonl .ndjson", rb"(?!)", "pandas.read_json(FILE, lines=True)", ""),
     ("NumPy array", ".npy", rb"\x93NUMPY", "numpy.load(FILE)", ""),
     ("NumPy archive", ".npz", rb"(?!)", 'numpy.load(FILE)["A"]', ", A the name of its edges"),
-    ("N-Triples", ".nt .nq", rb"<[^>\n]+>\s+<[^>\n]+>\s", TRIPLES, ""),
+    ("N-Quads", ".nq", rb"<[^>\n]+>\s+<[^>\n]+>\s", TRIPLES, ""),
     ("adjacency list", ".adjlist", rb"(?!)", "networkx.read_adjlist(FILE)", ""),
     ("zip archive", ".zip", rb"(?!)", "pandas.read_csv(FILE)", ""),
     ("HDF5 file", ".h5 .hdf5", rb"\x89HDF", "pandas.read_hdf(FILE)", ""),

@@ -5,8 +5,11 @@ Shapes: N nodes, n own nodes of a part, g of its halo, k parts, P ranks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import shutil
+import tempfile
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
@@ -27,6 +30,8 @@ from ..training.parts.pass_needs import Needs
 from ..training.parts.passes import passes_of, written_by
 from .memory_check import GraphSizes, check_fits, memory_of_parts
 
+WEIGHTS = 10  # times the bytes of the weights: gradients, sums of them, moments, and the weights that are kept
+
 
 class PartNeeds:
     """The bytes of a rank that trains out of core with some options, by the sizes of its parts.
@@ -45,8 +50,8 @@ class PartNeeds:
         passes = passes_of(model.to(sum_dtype(dtype)))
         written = written_by(passes, sizes.n_features, sizes.x_nnz is not None, dtype)
         self.sizes, self.needs = sizes, Needs(passes, written, sizes.n_features, dtype)
-        process = load_machine(Distribution.machine).process_bytes
-        self.fixed = int(process + TRAINING_BYTES) + OWNER_BYTES * sizes.n_nodes
+        process, weights = load_machine(Distribution.machine).process_bytes, sum(w.nbytes for w in model.parameters())
+        self.fixed = int(process + TRAINING_BYTES) + OWNER_BYTES * sizes.n_nodes + WEIGHTS * weights
 
     def of_part(self, n: int, g: int, nnz: int) -> int:
         """Return the bytes of one part, beside what is fixed."""
@@ -61,12 +66,24 @@ class PartNeeds:
         """Return the bytes of the largest of some parts, beside what is fixed."""
         return max(self.of_part(of["n"], of["g"], of["nnz"]) for of in parts)
 
-    def check(self, parts: Iterable[dict[str, int]], M: int) -> None:
-        """Raise ResourceError where the largest of some parts needs more than M bytes."""
-        if (need := self.fixed + self.largest(parts)) > M:
+    def check(self, parts: Sequence[dict[str, int]], M: int, home: str) -> None:
+        """Raise ResourceError where the largest of all parts needs more than M bytes, or their files more than home has.
+
+        Args: M  0: not bounded; home: the folder of the run, which may not be there yet, or "", that for temporary files.
+        """
+        if M and (need := self.fixed + self.largest(parts)) > M:
             raise ResourceError(
                 f"the largest part needs {gigabytes(need)}, and a rank has {gigabytes(M)}: give more, or partition the "
                 "graph into more parts"
+            )
+        disk = self.needs.disk(*(sum(of[name] for of in parts) for name in ("n", "g", "nnz")))
+        folder = Path(home or tempfile.gettempdir()).absolute()
+        while not folder.is_dir():
+            folder = folder.parent
+        if disk > (free := shutil.disk_usage(folder).free):
+            raise ResourceError(
+                f"{home or folder} has {gigabytes(free)} free, and training out of core writes {gigabytes(disk)} there; "
+                "give a TMPDIR or an --out with more room"
             )
 
 

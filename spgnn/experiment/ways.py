@@ -253,10 +253,10 @@ class OutOfCoreWay(FullWay):
         self, source: Source, folder: RunFolder | None, stack: ExitStack, read: Callable[[], Graph] | None = None
     ) -> DistGraph:
         parts, self.workload = open_parts(source, self.how, folder, stack, read)
-        if source.folder is not None and self.config.memory:
-            check = partial(PartNeeds, GraphSizes.of_folder(source.folder), self.config)
-            sizes = [parts.sizes(p) for p in range(parts.k)]
-            together(source.comm, lambda: check().check(sizes, memory_of_rank(source.comm, self.config.memory)))
+        M = memory_of_rank(source.comm, self.config.memory) if source.folder is not None and self.config.memory else 0
+        sizes = [parts.sizes(p) for p in range(parts.k)]
+        needs = together(source.comm, PartNeeds, GraphSizes.of_folder(parts.source.folder), self.config)
+        together(source.comm, needs.check, sizes, M, self.config.out)
         self.step = partial(OutOfCoreStep, parts=parts, scratch=self.config.out)
         return merge_parts(parts, has_rows=False)
 

@@ -20,7 +20,7 @@ from ..config.names import Norm
 from ..cost.machines import load_machine
 from ..cost.memory import OWNER_BYTES
 from ..cost.workload import HALO
-from ..errors import ResourceError, SpgnnError, UsageError
+from ..errors import GraphError, ResourceError, SpgnnError, UsageError
 from ..graph import Graph
 from ..layers.registry import FAMILIES, ModelSpec
 from ..partition import PartitionFolder
@@ -45,6 +45,11 @@ class PartNeeds:
         if FAMILIES[config.model].reads or config.on != "nodes" or sizes.task == "numbers":
             what = f"--model {config.model}" if FAMILIES[config.model].reads else "numbers to predict"
             raise UsageError(f"{what if config.on == 'nodes' else config.on} cannot be trained out of core")
+        for size, name in ((sizes.n_features, "features"), (sizes.n_classes, "labels")):
+            if not size:
+                raise GraphError(
+                    f"the graph has no {name}; give them with --{name} FILE, of parts to `spgnn partition`"
+                )
         dtype = getattr(torch, config.dtype)
         model = ModelSpec.of(config, sizes.n_features, sizes.n_classes).build()
         passes = passes_of(model.to(sum_dtype(dtype)))

@@ -23,7 +23,7 @@ from ..dist import Communicator
 from ..distgraph import DistGraph, Parts, merge_parts
 from ..distgraph.distribute import make_dgraph
 from ..distgraph.parts import FolderSource
-from ..errors import ResourceError, UsageError, from_root, together
+from ..errors import GraphError, ResourceError, UsageError, from_root, together
 from ..graph import Graph
 from ..layers.registry import ATTRIBUTES, FAMILIES, ModelSpec
 from ..machine import give_back_memory
@@ -118,6 +118,8 @@ def make_parts(graph: Graph, path: Path, config: TrainConfig, q: int, M: int, sa
     Raises: ResourceError, with the arithmetic, if it still does not fit.
     """
     say = say or (lambda line: None)
+    if not graph.n_features:
+        raise GraphError(f"{graph.name} has no features; give them with --features FILE")
     S, halo, needs = graph_bytes(graph), HALO if config.hops else 1.0, None
     if config.mode == "out-of-core":
         needs = PartNeeds(GraphSizes.of_graph(graph), config)

@@ -5,11 +5,8 @@ Shapes: N nodes, n own nodes of a part, g of its halo, k parts, P ranks.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 
@@ -28,6 +25,7 @@ from ..spmm.kernels.buffers import sum_dtype
 from ..training.parts.average_options import check_average
 from ..training.parts.pass_needs import Needs
 from ..training.parts.passes import passes_of, written_by
+from ..training.parts.scratch import check_room
 from .memory_check import GraphSizes, check_fits, memory_of_parts
 
 WEIGHTS = 10  # times the bytes of the weights: gradients, sums of them, moments, and the weights that are kept
@@ -81,15 +79,7 @@ class PartNeeds:
                 f"the largest part needs {gigabytes(need)}, and a rank has {gigabytes(M)}: give more, or partition the "
                 "graph into more parts"
             )
-        disk = self.needs.disk(*(sum(of[name] for of in parts) for name in ("n", "g", "nnz")))
-        folder = Path(home or tempfile.gettempdir()).absolute()
-        while not folder.is_dir():
-            folder = folder.parent
-        if disk > (free := shutil.disk_usage(folder).free):
-            raise ResourceError(
-                f"{home or folder} has {gigabytes(free)} free, and training out of core writes {gigabytes(disk)} there; "
-                "give a TMPDIR or an --out with more room"
-            )
+        check_room(home, self.needs.disk(*(sum(of[name] for of in parts) for name in ("n", "g", "nnz"))))
 
 
 def check_memory(given: Graph | PartitionFolder, config: TrainConfig, operator: Norm, P: int, M: int) -> str:

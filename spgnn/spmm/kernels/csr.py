@@ -108,11 +108,6 @@ class LocalCSR:
             self._transposed = other
         return self._transposed
 
-    @property
-    def known_transpose(self) -> LocalCSR | None:
-        """A' where it was made, else None."""
-        return None if callable(self._transposed) else self._transposed
-
     def transposed_places(self) -> np.ndarray:
         """Return the place in A of each nonzero of A', (nnz,) int64."""
         if callable(self._transposed):

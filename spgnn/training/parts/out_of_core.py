@@ -5,7 +5,6 @@ Shapes: N nodes, n own nodes of a part, g nodes of its halo, m = n + g, F and C 
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -31,7 +30,7 @@ from .part_store import PartStore
 from .pass_files import PassFiles
 from .pass_needs import Needs, sizes_of
 from .passes import Pass, passes_of, written_by
-from .scratch import Scratch
+from .scratch import Scratch, check_room
 
 Consume = Callable[[OwnRows, torch.Tensor, Scratch], Any]
 LossOf = Callable[[OwnRows, torch.Tensor], torch.Tensor]  # rows of a part and their logits -> its part of the loss
@@ -191,12 +190,8 @@ class OutOfCore:
         ):
             counts_kk[p] = counts
         self.comm.all_reduce(counts_kk)
-        needed, scratch = sum_ranks(self.disk_bytes(), self.comm), Scratch(self.home, self.comm).__enter__()
-        try:
-            together(self.comm, _check_room, scratch, needed)
-        except BaseException as error:
-            scratch.__exit__(type(error), error, None)
-            raise
+        together(self.comm, check_room, self.home, sum_ranks(self.disk_bytes(), self.comm))
+        scratch = Scratch(self.home, self.comm).__enter__()
         files = PassFiles(self.reader, self.passes, self.needs.written, scratch, counts_kk)
         return TrainingFiles(files, PartStore(self.reader, scratch))
 
@@ -288,15 +283,6 @@ class OutOfCore:
             rows.wide.fixed_input = FixedInput(X)
             rows.wide.fixed_input.products |= products
         return X
-
-
-def _check_room(scratch: Scratch, needed: int) -> None:
-    free = shutil.disk_usage(scratch.folder).free
-    if needed > free:
-        raise ResourceError(
-            f"{scratch.home}: has {free / 1e9:.1f} GB free; training out of core writes {needed / 1e9:.1f} GB there; "
-            "give a TMPDIR or an --out with more room"
-        )
 
 
 class GradientSums:

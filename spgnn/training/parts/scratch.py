@@ -19,6 +19,18 @@ from ...errors import ResourceError, together
 from ...spmm.kernels.buffers import array_of
 
 
+def check_room(home: str | Path, needed: int) -> None:
+    """Raise ResourceError where the disk of a folder, which may not be there yet, has less room; "": as Scratch."""
+    folder = Path(home or tempfile.gettempdir()).absolute()
+    while not folder.is_dir():
+        folder = folder.parent
+    if needed > (free := shutil.disk_usage(folder).free):
+        raise ResourceError(
+            f"{home or folder}: has {free / 1e9:.1f} GB free; training out of core writes {needed / 1e9:.1f} GB there; "
+            "give a TMPDIR or an --out with more room"
+        )
+
+
 class Scratch:
     """A new hidden folder in `home`, of all ranks, which is removed at the end of a `with` block.
 

@@ -10,7 +10,7 @@ import click
 from ..config import PlanConfig
 from ..errors import ResourceError
 from .console import bytes_text, folded, in_one_unit, say, write, write_json, write_table
-from .options import EDGES_HELP, GRAPH_HELP, METHOD_HELP, MODEL_HELP, OneProcess, config_options, flag, output_options
+from .options import EDGES_HELP, GRAPH_HELP, METHOD_HELP, MODEL_HELP, OneProcess, config_options, flag, integers, output_options
 from .planned import Planned
 
 if TYPE_CHECKING:
@@ -22,6 +22,11 @@ COLUMNS = {
     "bytes": "MB/epoch", "between": "MB/crossing", "epoch": "epoch s", "products": "products", "waiting": "waiting", "memory": "MB/rank",
     "host": "MB/host", "verdict": "",
 }  # fmt: skip
+SIZED = {
+    "mark": "", "ranks": "ranks", "hosts": "hosts", "mode": "mode", "parts": "parts", "memory": "", "sent": "", "disk": "", "read": "",
+    "epoch": "epoch s", "hours": "100 epochs h", "verdict": "",
+}  # fmt: skip
+OF_SIZES = {"memory": "rank", "sent": "epoch", "disk": "disk", "read": "read"}
 # Omitted, in this order, until the table fits the terminal.
 OMIT = ("hosts", "between", "products", "waiting", "memory", "host")
 
@@ -55,10 +60,18 @@ def plan(graph: str, config: PlanConfig, as_json: bool) -> None:
       waiting   seconds of exchanges and sums that no product overlaps
       MB/rank   memory of the rank that needs most; MB/host: of its host
 
-    If no line fits, the exit code is 4 and the arithmetic is printed.
+    If no line fits, the exit code is 4 and the arithmetic is printed. Before there is a graph, its sizes plan it, in
+    memory and out of core, with the commands to run:
+
+    \b
+      spgnn plan sizes:nodes=111M,edges=1.6G,features=128,classes=172 \
+          --ranks 1,8 --machine ethernet-1g --layers 3
     """
     from ..analysis.plan import fastest
 
+    if graph.partition(":")[0] == "sizes":
+        _plan_sizes(graph, config, as_json)
+        return
     machine, planned = _machine(config), Planned(graph, config)
     if not (config.machine or config.ranks_per_host):  # as train places them on this host
         machine = machine.placed(max(machine.ranks_per_host, planned.most_ranks()))
@@ -83,6 +96,45 @@ def plan(graph: str, config: PlanConfig, as_json: bool) -> None:
         write_table(rows, columns, OMIT, lambda row: colours[row["mark"]] if row["verdict"] == " " else "red")
     if best is None:
         raise ResourceError(_refusal(min(lines, key=lambda line: line.host_bytes), machine))
+
+
+def _plan_sizes(spec: str, config: PlanConfig, as_json: bool) -> None:
+    """Write the ways to train on a graph of some sizes, and the commands of the fastest that fits."""
+    from ..cost.machines import load_machine, this_host
+    from ..experiment.from_sizes import PlannedSizes
+
+    machine = _machine(config)
+    ranks = integers("ranks", config.ranks or "1,4")
+    if not (config.machine or config.ranks_per_host):  # as train places them on this host
+        machine = machine.placed(max(machine.ranks_per_host, *ranks))
+    host_bytes = load_machine(config.machine).memory_bytes if config.machine else this_host().memory_bytes
+    planned = PlannedSizes(spec, config, machine, host_bytes)
+    lines = [line for P in ranks for line in planned.plans(P)]
+    best = min((line for line in lines if line.fits), key=lambda line: line.epoch_s, default=None)
+    if as_json:
+        for line in lines:
+            write_json(line.to_dict() | {"fastest": line is best})
+    else:
+        sizes = planned.sizes
+        write(folded(f"{sizes.nodes:,} nodes, {planned.nnz:,} nonzeros; {config.model}, {config.layers} layers"))
+        write(folded(f"{machine.name}: {machine.ranks_per_host} rank(s) per host, {bytes_text(machine.memory_bytes)} of memory"))
+        rows = [
+            {
+                "mark": "*" if line is best else " ", "ranks": line.ranks, "hosts": line.hosts, "mode": line.mode, "parts": line.parts,
+                "memory": line.memory, "sent": line.sent, "disk": line.disk, "read": line.read, "epoch": f"{line.epoch_s:.3g}",
+                "hours": f"{line.hours:.3g}", "verdict": " " if line.fits else "does not fit",
+            }
+            for line in lines
+        ]  # fmt: skip
+        units = {key: in_one_unit(rows, key, per) for key, per in OF_SIZES.items()}
+        columns = {key: units.get(key, heading) for key, heading in SIZED.items()}
+        colours = {"*": "green", " ": ""}
+        write_table(rows, columns, ("hosts", "sent"), lambda row: colours[row["mark"]] if row["verdict"] == " " else "red")
+    if best is None:
+        need = min(line.memory for line in lines)
+        raise ResourceError(f"no run fits: a rank needs {bytes_text(need)}, and has {bytes_text(lines[0].available)}; take more hosts or a narrower model")
+    if not as_json:
+        write("".join(f"\n  {command}" for command in planned.launch(best)))
 
 
 def _machine(config: PlanConfig) -> Machine:

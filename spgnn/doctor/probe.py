@@ -5,8 +5,10 @@ Shapes: n rows, F columns, P ranks.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
+from tempfile import TemporaryFile
 from typing import NamedTuple
 
 import numpy as np
@@ -47,6 +49,21 @@ def stream_bytes(comm: Communicator, repeat: int = 5, size: int = 48 * MB) -> fl
     x, y = torch.ones(size // 4), torch.empty(size // 4)
     y.zero_()
     return 2.0 * size / _seconds(comm, lambda: torch.clamp_min(x, 0, out=y), repeat)
+
+
+def disk_bytes(comm: Communicator, size: int = 128 * MB) -> float:
+    """Return the bytes/s at which a rank reads a file of the folder for temporary files from its disk. Collective."""
+    with TemporaryFile() as file:
+        file.write(bytes(size))
+        file.flush()
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, size, os.POSIX_FADV_DONTNEED)
+        file.seek(0)
+        comm.barrier()
+        start = time.perf_counter()
+        while file.read(4 * MB):
+            pass
+        return size / (time.perf_counter() - start)
 
 
 class SpmmRates(NamedTuple):
@@ -113,6 +130,7 @@ def calibrate(
     cache, stream = cache_bytes() / here, stream_bytes(comm, repeat)
     spmm = spmm_rates(comm, cache, threads, repeat)
     rates = {"process_bytes": process, "cache_bytes": cache, "stream": stream, "call_s": call_seconds()}
+    rates["disk"] = disk_bytes(comm)
     rates |= {"spmm_cached": spmm.cached, "spmm_memory": spmm.memory, "nonzero_s": spmm.nonzero_s}
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
         rates[f"gemm_{str(dtype).removeprefix('torch.')}"] = gemm_rate(comm, dtype, stream, repeat)

@@ -51,8 +51,9 @@ class PartNeeds:
         dtype = getattr(torch, config.dtype)
         model = ModelSpec.of(config, sizes.n_features, sizes.n_classes).build()
         passes = passes_of(model.to(sum_dtype(dtype)))
-        written = written_by(passes, sizes.n_features, sizes.x_nnz is not None, dtype)
-        self.sizes, self.needs = sizes, Needs(passes, written, sizes.n_features, dtype)
+        is_sparse = sizes.x_nnz is not None
+        written = written_by(passes, sizes.n_features, is_sparse, dtype)
+        self.sizes, self.needs = sizes, Needs(passes, written, sizes.n_features, dtype, is_sparse)
         process, weights = load_machine(Distribution.machine).process_bytes, sum(w.nbytes for w in model.parameters())
         self.fixed = int(process + TRAINING_BYTES) + OWNER_BYTES * sizes.n_nodes + WEIGHTS * weights
 

@@ -1,6 +1,7 @@
 """Training part by part, layer by layer from disk, is the training in memory: losses, weights, scores, on any ranks and parts."""
 
 import os
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -151,7 +152,9 @@ def test_what_does_not_fit_in_memory_trains_out_of_core_with_the_same_result(tmp
     assert (whole["mode"], found["mode"]) == ("full", "out-of-core") and found["parts"] > 1
     assert any("it trains out of core, with the same result" in line for line in said)
     assert any("MB of disk" in line for line in said) and found["disk_bytes"] > 0
-    assert found["val"] == whole["val"] and found["disk_read_bytes"] > 0
+    told = next(line for line in said if "MB read in an epoch" in line)
+    predicted = float(re.search(r"([\d,]+) MB read", told)[1].replace(",", ""))
+    assert found["val"] == whole["val"] and found["disk_read_bytes"] / 1e6 == pytest.approx(predicted, rel=0.15)
     with pytest.raises(ResourceError, match=r"(?s)does not fit.*out of core: .*omit jump cat"):
         run(source, TrainConfig(memory="405MB", **options, jump="cat"), SelfCommunicator())
 

@@ -29,8 +29,8 @@ class Machine:
     Bytes, bytes/s, flop/s and seconds. `latency_s`, `bandwidth`: between hosts, of one rank;
     `card_bandwidth`: of all ranks of a host together; `local_...`: between two ranks of a host.
     `spmm_cached`, `spmm_memory`: bytes/s of dense rows that a sparse product reads from the cache and from
-    memory; `stream`: bytes/s of a pass over memory; `call_s`: seconds of a call of any size. `cores`: of a host, where
-    they are known; no key of a file.
+    memory; `stream`: bytes/s of a pass over memory; `call_s`: seconds of a call of any size; `disk`: bytes/s of the files
+    of a host, which a file may leave out. `cores`: of a host, where they are known; no key of a file.
     """
 
     name: str
@@ -52,6 +52,7 @@ class Machine:
     cache_bytes: float
     stream: float
     call_s: float
+    disk: float = 1e9
     cores: int = 0
 
     def __post_init__(self):
@@ -138,7 +139,7 @@ def load_machine(name: str | Path) -> Machine:
     for key in values:
         if key not in known:
             raise InputError(f"{path}: unknown key {key!r}{nearest(key, known)}")
-    if missing := [key for key in known if key not in values]:
+    if missing := [key for key in known if key not in values and key != "disk"]:
         raise InputError(f"{path}: {', '.join(missing)} missing; `spgnn doctor --calibrate FILE` writes all keys")
     try:
         return Machine(**values)

@@ -60,7 +60,7 @@ class OutOfCore:
     Args:   model    a plain Stack, see passes_of, with the same weights on all ranks.
             parts    with halos: hops = 1 or more.
             scratch  a folder that all ranks see; "": the folder of temporary files.
-    passes      of the model; bytes_read: from scratch in the last run or gradient, on this rank.
+    passes      of the model; bytes_read: from scratch in the last run, epoch_read: in the last gradient, on this rank.
     Raises: UsageError for models that do not fit, GraphError and ShapeError for features that do not. Collective.
     """
 
@@ -72,9 +72,10 @@ class OutOfCore:
         f_in, dtype = width_of(model.layers[0], "f_in"), self.reader.layout.dtype
         if f_in not in (None, self.reader.n_features):
             raise ShapeError(f"{parts.name} has {self.reader.n_features} features; layer 1 reads {f_in}")
-        written = written_by(passes, self.reader.n_features, parts.source.facts.is_sparse, dtype)
-        self.needs = Needs(passes, written, self.reader.n_features, dtype)
-        self.bytes_read = 0
+        is_sparse = parts.source.facts.is_sparse
+        written = written_by(passes, self.reader.n_features, is_sparse, dtype)
+        self.needs = Needs(passes, written, self.reader.n_features, dtype, is_sparse)
+        self.bytes_read = self.epoch_read = 0
         self._open: OwnRows | None = None
         self._is_back = False  # every other pass visits the parts backwards, so that the part in memory is read once
         self._training: TrainingFiles | None = None  # from the first gradient to `close`
@@ -148,7 +149,7 @@ class OutOfCore:
         sums.give()
         files.moments.clear()
         self._lines = None
-        self.bytes_read = files.scratch.read_bytes - before
+        self.epoch_read = files.scratch.read_bytes - before
         self._open = None
         give_back_memory()
 

@@ -116,7 +116,7 @@ class OutOfCoreStep(Step):
         return {
             "parts": self.engine.parts.k,
             "disk_bytes": sum_ranks(self.engine.disk_bytes(), self.comm),
-            "disk_read_bytes": sum_ranks(self.engine.bytes_read, self.comm),
+            "disk_read_bytes": sum_ranks(self.engine.epoch_read, self.comm),
         }
 
     def close(self) -> None:

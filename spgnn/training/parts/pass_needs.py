@@ -10,25 +10,31 @@ from dataclasses import dataclass
 
 import torch
 
-from ...cost.memory import OWNER_BYTES, SETUP_BYTES, csr_bytes
+from ...cost.memory import OWNER_BYTES, POINTER, SETUP_BYTES, csr_bytes
 from ...distgraph import Parts
 from .passes import Pass
 
 # Seen on arxiv and R-MAT with 8 to 32 parts: what buffers and the allocator hold beside what is in use.
-HELD_TOO, LEFT_BYTES = 1.2, 50_000_000
+HELD_TOO, LEFT_BYTES = 1.2, 100_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
     """Bytes of a training out of core, of any part.
 
-    Args: written  by each pass, width and type; n_features: of X, in a type.
+    Args: written  by each pass, width and type; n_features: of X, in a type; is_sparse: X, whose A X is not kept.
     """
 
     passes: tuple[Pass, ...]
     written: Sequence[tuple[int, torch.dtype]]
     n_features: int
     dtype: torch.dtype
+    is_sparse: bool = False
+
+    @property
+    def kept(self) -> int:
+        """The bytes of a row of A X, which is kept where X is dense."""
+        return 0 if self.is_sparse else self.rows[0][0]
 
     @property
     def rows(self) -> list[tuple[int, int]]:
@@ -51,27 +57,35 @@ class Needs:
 
         The largest of its passes backward, in which A H or H W is kept, or of making A.
         """
-        most = max(
-            2 * (n + g if one.hops else n) * read * (number > 0)
-            + n * read * (number == 0)
-            + max(n * read, (n + g) * write)
-            + 3 * n * write
-            for number, (one, (read, write)) in enumerate(zip(self.passes, self.rows))
-        )
+        most = 0
+        for number, (one, (read, write)) in enumerate(zip(self.passes, self.rows)):
+            H = 2 * (n + g if one.hops else n) * read if number else n * read  # of X no gradient
+            is_narrow = one.layers[0].is_chain and read <= write
+            most = max(most, H + max(n * read, 0 if is_narrow else (n + g) * write) + 3 * n * write)
         made = SETUP_BYTES * nnz + (n + g) * self.rows[0][0]
         return OWNER_BYTES * n_nodes + int(HELD_TOO * (self.operators(n, g, nnz) + max(most, made))) + LEFT_BYTES
 
     def disk(self, n: int, g: int, nnz: int) -> int:
         """Return the bytes of files of parts: the rows of hidden layers, two gradients of the widest, A and A', A X."""
         hidden = [write for _, write in self.rows[:-1]]
-        return n * sum(hidden) + 2 * (n + g) * max(hidden, default=0) + self.operators(n, g, nnz) + n * self.rows[0][0]
+        return n * sum(hidden) + 2 * (n + g) * max(hidden, default=0) + self.operators(n, g, nnz) + n * self.kept
 
     def reads(self, n: int, g: int, nnz: int) -> int:
-        """Return the bytes that an epoch reads from files: each hidden layer twice, its gradient once, A three times."""
+        """Return the bytes that an epoch reads from files: each hidden layer twice, its gradient once, A three times.
+
+        The last pass is computed once. The part that is open when a pass ends is not read again by the next.
+        """
         read = [(n + g if one.hops else n) * width for one, (width, _) in zip(self.passes, self.rows)]
         hops = sum(one.hops for one in self.passes)
         operators = (3 * hops - 1) * self.operators(n, g, nnz) // 2 if hops else 0
-        return 3 * sum(read[1:]) + 2 * n * self.rows[0][0] + operators
+        ids = POINTER * (2 * len(self.passes) - 1) * (n + g)
+        return ids + 3 * sum(read[1:]) - (read[-1] if len(read) > 1 else 0) + 2 * n * self.kept + operators
+
+    def writes(self, n: int, g: int) -> int:
+        """Return the bytes that an epoch writes: each hidden layer, and the gradients of the rows that are read."""
+        return sum(
+            (2 * n + g * bool(after.hops)) * write for (_, write), after in zip(self.rows, self.passes[1:])
+        )
 
 
 def sizes_of(parts: Parts, own: Iterable[int]) -> tuple[int, int, int]:

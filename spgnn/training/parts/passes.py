@@ -18,8 +18,8 @@ from torch import nn
 
 from ...config.names import Norm
 from ...errors import UsageError
-from ...layers import APPNP, GCNII, SGC, MixHop, Stack
-from ...layers.layer import Layer, hops_of
+from ...layers import APPNP, GAT, GCNII, SGC, MixHop, Stack
+from ...layers.layer import BuiltIn, Layer, hops_of
 from ...layers.stack import apply_layer, norms_of
 from ...spmm.chains.autograd import mixed_precision
 from ...spmm.kernels.buffers import BufferPool
@@ -41,6 +41,7 @@ class PartLayer:
     hops      1: it reads the rows of neighbours; 0: own rows alone.
     is_first  of the steps of its layer: the dropout of the Stack acts on what it reads.
     norm      the BatchNorm that it is, whose moments are of all nodes; else None.
+    is_chain  A H W, of which the product with the fewer columns comes first; others may need all rows of H W.
     """
 
     number: int
@@ -49,6 +50,7 @@ class PartLayer:
     forward: Step
     is_first: bool = True
     norm: nn.BatchNorm1d | None = None
+    is_chain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,14 +142,15 @@ def _part_layers(number: int, layer: nn.Module) -> list[PartLayer]:
     if (steps_of := STEPS.get(type(layer))) is not None and hops is not None and hops > 1:
         if not getattr(layer, "residual", None):
             steps = steps_of(layer)
-            return [PartLayer(number, operator, 1, step, place == 0) for place, step in enumerate(steps)]
+            return [PartLayer(number, operator, 1, step, place == 0, is_chain=True) for place, step in enumerate(steps)]
     if hops is None:
         raise UsageError(f"layer by layer, layer {number}, {name}, must declare hops, 0 or 1: see Layer. Or {TOGETHER}")
     if hops > 1:
         raise UsageError(
             f"layer by layer, a layer multiplies with A once; layer {number}, {name}, {hops} times: {TOGETHER}"
         )
-    return [PartLayer(number, operator, hops, partial(apply_layer, layer))]
+    is_chain = isinstance(layer, BuiltIn) and not isinstance(layer, GAT) and getattr(layer, "aggregator", "") != "max"
+    return [PartLayer(number, operator, hops, partial(apply_layer, layer), is_chain=is_chain)]
 
 
 def _sgc(layer: SGC) -> list[Step]:

@@ -10,7 +10,17 @@ import click
 from ..config import PlanConfig
 from ..errors import ResourceError
 from .console import bytes_text, folded, in_one_unit, say, write, write_json, write_table
-from .options import EDGES_HELP, GRAPH_HELP, METHOD_HELP, MODEL_HELP, OneProcess, config_options, flag, integers, output_options
+from .options import (
+    EDGES_HELP,
+    GRAPH_HELP,
+    METHOD_HELP,
+    MODEL_HELP,
+    OneProcess,
+    config_options,
+    flag,
+    integers,
+    output_options,
+)
 from .planned import Planned
 
 if TYPE_CHECKING:
@@ -117,7 +127,11 @@ def _plan_sizes(spec: str, config: PlanConfig, as_json: bool) -> None:
     else:
         sizes = planned.sizes
         write(folded(f"{sizes.nodes:,} nodes, {planned.nnz:,} nonzeros; {config.model}, {config.layers} layers"))
-        write(folded(f"{machine.name}: {machine.ranks_per_host} rank(s) per host, {bytes_text(machine.memory_bytes)} of memory"))
+        write(
+            folded(
+                f"{machine.name}: {machine.ranks_per_host} rank(s) per host, {bytes_text(machine.memory_bytes)} of memory"
+            )
+        )
         rows = [
             {
                 "mark": "*" if line is best else " ", "ranks": line.ranks, "hosts": line.hosts, "mode": line.mode, "parts": line.parts,
@@ -129,10 +143,14 @@ def _plan_sizes(spec: str, config: PlanConfig, as_json: bool) -> None:
         units = {key: in_one_unit(rows, key, per) for key, per in OF_SIZES.items()}
         columns = {key: units.get(key, heading) for key, heading in SIZED.items()}
         colours = {"*": "green", " ": ""}
-        write_table(rows, columns, ("hosts", "sent"), lambda row: colours[row["mark"]] if row["verdict"] == " " else "red")
+        write_table(
+            rows, columns, ("hosts", "sent"), lambda row: colours[row["mark"]] if row["verdict"] == " " else "red"
+        )
     if best is None:
         need = min(line.memory for line in lines)
-        raise ResourceError(f"no run fits: a rank needs {bytes_text(need)}, and has {bytes_text(lines[0].available)}; take more hosts or a narrower model")
+        raise ResourceError(
+            f"no run fits: a rank needs {bytes_text(need)}, and has {bytes_text(lines[0].available)}; take more hosts or a narrower model"
+        )
     if not as_json:
         write("".join(f"\n  {command}" for command in planned.launch(best)))
 

@@ -276,6 +276,8 @@ def is_built_in(source: object) -> TypeGuard[str]:
 
 def _suggest(path: Path) -> str:
     """Return how a message about a missing file ends: with names like it, or what is expected."""
+    if path.name.startswith("sizes:"):
+        return "; sizes: is a GRAPH of `spgnn plan` alone"
     near = path.parent if path.parent.is_dir() else Path()
     names = list(BUILT_IN) if path.parent == Path() else []
     names += [entry.name for entry in near.iterdir() if not entry.name.startswith(".")]

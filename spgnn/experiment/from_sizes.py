@@ -74,11 +74,17 @@ class Sizes:
                 value = -1.0
             is_share, least = known[key] == "float", {"labelled": 0.0, "halo": 1.0}.get(key, 1.0)
             if not least <= value <= (1.0 if key == "labelled" else 1e15) or not (is_share or value == int(value)):
-                what = "a share, 0 to 1" if key == "labelled" else f"{'a number' if is_share else 'an integer'} of 1 or more"
+                what = (
+                    "a share, 0 to 1"
+                    if key == "labelled"
+                    else f"{'a number' if is_share else 'an integer'} of 1 or more"
+                )
                 raise UsageError(f"{spec}: {key} = {text!r}; expected {what}, such as 1.6G")
             values[key] = value if is_share else int(value)
         if missing := [name for name in ("nodes", "edges", "features", "classes") if name not in values]:
-            raise UsageError(f"{spec}: {', '.join(missing)} missing; expected {NAME}:nodes=111M,edges=1.6G,features=128,classes=172")
+            raise UsageError(
+                f"{spec}: {', '.join(missing)} missing; expected {NAME}:nodes=111M,edges=1.6G,features=128,classes=172"
+            )
         return cls(**values)
 
     def halo_of(self, k: int, nnz: int) -> float:
@@ -164,17 +170,23 @@ class PlannedSizes:
         seconds = epoch_seconds(
             machine, ranks.layers("forward", "backward"), itemsize=pairs.itemsize, overlap=self.options.overlap
         )
-        return SizedPlan("full", parts=P, memory=memory.training, sent=sent, disk=0, read=0, epoch_s=seconds.epoch_s, **place)
+        return SizedPlan(
+            "full", parts=P, memory=memory.training, sent=sent, disk=0, read=0, epoch_s=seconds.epoch_s, **place
+        )
 
     def _out_of_core(self, machine: Machine, place: dict[str, int]) -> Iterator[SizedPlan]:
         sizes, P = self.sizes, place["ranks"]
         try:
-            of = GraphSizes(sizes.nodes, self.nnz, sizes.features, sizes.classes, "classes", is_symmetric=self.is_symmetric)
+            of = GraphSizes(
+                sizes.nodes, self.nnz, sizes.features, sizes.classes, "classes", is_symmetric=self.is_symmetric
+            )
             needs = PartNeeds(of, self.config)
         except UsageError:
             return
         memory = lambda k: needs.fixed + needs.of_share(k, sizes.halo_of(k, self.nnz))
-        k = P * (1 + bisect_left(range(1, MAX_PARTS // P), True, key=lambda steps: memory(steps * P) <= place["available"]))
+        k = P * (
+            1 + bisect_left(range(1, MAX_PARTS // P), True, key=lambda steps: memory(steps * P) <= place["available"])
+        )
         if memory(k) > place["available"]:
             return
         counts = sizes.nodes, int((sizes.halo_of(k, self.nnz) - 1) * sizes.nodes), self.nnz
@@ -203,7 +215,16 @@ class PlannedSizes:
         hops = self.model.hops(setting)[0] if sizes.labelled < 1 and share == 1 else ()
         run = self.model.run(setting, bool(hops))
         shares = self._reached(hops)
-        pairs = LayerCounts(cast(Any, None), cast(Any, None), "columns", ProcessGrid(P), itemsize, setting.wires, masks=shares, hops=hops)
+        pairs = LayerCounts(
+            cast(Any, None),
+            cast(Any, None),
+            "columns",
+            ProcessGrid(P),
+            itemsize,
+            setting.wires,
+            masks=shares,
+            hops=hops,
+        )
         n, nnz = sizes.nodes // (P * share), self.nnz // (P * share)
         pairs._made[("columns", 0)] = self._counts(P, n, nnz, 1.0, 1.0)
         for number, (read, made) in enumerate(zip(shares, shares[1:]), start=1):
@@ -224,7 +245,9 @@ class PlannedSizes:
         nnz_PP = np.full((P, P), int(nnz * made * cut / others), np.int64)
         np.fill_diagonal(rows_PP, 0)
         np.fill_diagonal(nnz_PP, int(nnz * made * (1 - cut)))
-        return Counts(rows_PP, nnz_PP, np.zeros_like(nnz_PP), np.full(P, int(n * made)), np.full(P, int(n * read)), ProcessGrid(P))
+        return Counts(
+            rows_PP, nnz_PP, np.zeros_like(nnz_PP), np.full(P, int(n * made)), np.full(P, int(n * read)), ProcessGrid(P)
+        )
 
     def _reached(self, hops: Sequence[int]) -> tuple[float, ...]:
         """Return the shares of rows that the layers of a step read and make, T_0 ... T_L: 1 - (1 - T)^(1 + d) before a hop.

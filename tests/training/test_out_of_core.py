@@ -159,7 +159,7 @@ def test_what_does_not_fit_in_memory_trains_out_of_core_with_the_same_result(tmp
         run(source, TrainConfig(memory="405MB", **options, jump="cat"), SelfCommunicator())
 
 
-@pytest.mark.parametrize("writes", [0, 3, 20, 60])
+@pytest.mark.parametrize("writes", [0, 1, 2, 3, 5, 8, 13, 20, 30, 40, 50, 60])
 def test_a_disk_that_fills_ends_the_training_and_nothing_is_left(writes, tmp_path, monkeypatch):
     graph, owner_N = small()
     trainer = out_of_core(lambda: MODELS["gcn"](dropout=0.1), graph, owner_N, SelfCommunicator(), tmp_path)
@@ -175,6 +175,14 @@ def test_a_disk_that_fills_ends_the_training_and_nothing_is_left(writes, tmp_pat
     with pytest.raises(ResourceError, match="No space left on device; give a folder with more room"):
         trainer.fit()
     assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1 << 40))
+    graph, owner_N = small()
+    trainer = out_of_core(lambda: MODELS["gcn"](dropout=0.1), graph, owner_N, SelfCommunicator(), "/proc/scratch")
+    with pytest.raises(ResourceError, match="scratch: cannot be written: .*; give a folder with more room"):
+        trainer.fit()
 
 
 def test_a_disk_with_too_little_room_is_an_error_before_the_first_epoch(tmp_path, monkeypatch):

@@ -24,6 +24,7 @@ from ...spmm.chains.dropout import is_nothing
 from ...spmm.kernels.buffers import BufferPool
 from ...spmm.operator.facts import FixedInput
 from ...spmm.operator.features import AnyRows
+from ...spmm.operator.subgraph import SubgraphSpMM
 from ..epoch_lines import PassLines
 from ..steps.step import sum_ranks
 from .part_store import PartStore
@@ -109,7 +110,7 @@ class OutOfCore:
                     if training is None:  # which writes over the files
                         files.clear(number - 1)
                 compute = self._computed(last, files)
-                self._visit(last, files, lambda rows, H: consume(rows, compute(rows, H), scratch))
+                self._visit(last, files, lambda rows, H: consume(rows, compute(rows, H, rows.wide), scratch))
                 self.bytes_read = scratch.read_bytes - before
                 return finish(scratch)
             finally:
@@ -143,7 +144,7 @@ class OutOfCore:
                 sums.take()
                 store.keep(rows)
 
-            self._visit(number, files, of_part)
+            self._visit(number, files, of_part, is_back=True)
             if number in files.moments:
                 files.moments[number].sum_gradients()
         sums.give()
@@ -198,25 +199,31 @@ class OutOfCore:
 
     def _forward(self, number: int, files: PassFiles) -> None:
         """Compute a pass on all own parts, and write its rows."""
-        compute = self._computed(number, files)
-        self._visit(number, files, lambda rows, H: files.write(number, rows.p, compute(rows, H)))
+        compute, is_step = self._computed(number, files), self.model.training
 
-    def _computed(self, number: int, files: PassFiles) -> Callable[[OwnRows, AnyRows], torch.Tensor]:
-        """Return what computes a pass on a part. Collective: the moments of its BatchNorm are made now."""
+        def forward(rows: OwnRows, H: AnyRows) -> None:
+            files.write(number, rows.p, compute(rows, H, files.taking(number, rows) if is_step else rows.wide))
+
+        self._visit(number, files, forward)
+
+    def _computed(self, number: int, files: PassFiles) -> Callable[[OwnRows, AnyRows, SubgraphSpMM], torch.Tensor]:
+        """Return what computes a pass on a part, with its operator. Collective: the moments of its BatchNorm are made now."""
         one, is_last, moments = self.passes[number - 1], number == len(self.passes), files.moments_of(number)
         at = None if moments is None else (moments.mean_F, moments.var_F)
-        return lambda rows, H: one.run(rows.wide, rows.local, H, is_last, at)
+        return lambda rows, H, A: one.run(A, rows.local, H, is_last, at)
 
     def _backward(self, number: int, files: PassFiles, loss_of: LossOf) -> Compute:
         """Return what computes a pass on a part again, and the gradients of weights and of the rows that it reads."""
         compute, is_last = self._computed(number, files), number == len(self.passes)
 
         def back(rows: OwnRows, H: AnyRows) -> None:
+            product = None
             if number > 1:
                 assert isinstance(H, torch.Tensor)
                 H.requires_grad_()
+                product = files.product(number, rows)
             with torch.enable_grad():
-                Z = compute(rows, H)
+                Z = compute(rows, H, product or rows.wide)
                 loss = loss_of(rows, Z) if is_last else None
             if loss is not None and loss.requires_grad:
                 loss.backward()
@@ -224,12 +231,15 @@ class OutOfCore:
                 Z.backward(files.arrived(number, rows))
             if number > 1:
                 assert isinstance(H, torch.Tensor) and H.grad is not None
-                files.send(number - 1, rows, H.grad)
+                files.send(number - 1, rows, H.grad, product)
 
         return back
 
-    def _visit(self, number: int, files: PassFiles, compute: Compute) -> None:
-        """Call compute(rows of a part, the rows of nodes that a pass reads) for each own part. Collective."""
+    def _visit(self, number: int, files: PassFiles, compute: Compute, is_back: bool = False) -> None:
+        """Call compute(rows of a part, the rows of nodes that a pass reads) for each own part. Collective.
+
+        Args: is_back  to compute gradients: of the parts whose A H is kept, own rows alone are read.
+        """
 
         pool = self.reader.layout.pool
         assert isinstance(pool, BufferPool)  # of the CPU
@@ -238,7 +248,7 @@ class OutOfCore:
             for p in reversed(self.parts.own) if self._is_back else self.parts.own:
                 self.comm.phase = f"layer {self.passes[number - 1].layers[0].number}, part {p}"
                 try:
-                    compute(*self._inputs(number, p, files))
+                    compute(*self._inputs(number, p, files, is_back))
                 except (MemoryError, RuntimeError) as error:
                     if not is_out_of_memory(error):
                         raise
@@ -255,7 +265,7 @@ class OutOfCore:
         together(self.comm, visit)
         self._is_back = not self._is_back
 
-    def _inputs(self, number: int, p: int, files: PassFiles) -> tuple[OwnRows, AnyRows]:
+    def _inputs(self, number: int, p: int, files: PassFiles, is_back: bool) -> tuple[OwnRows, AnyRows]:
         """Return the rows of a part, the only ones that are held, and the rows of nodes that a pass reads."""
         if self._open is None or self._open.p != p:
             self._open = None
@@ -265,7 +275,10 @@ class OutOfCore:
                 self._open, X = self.reader.open(p, self.passes[0].hops)
                 return self._open, self._features(self._open, X)
             self._open = self.reader.open(p)[0] if store is None else store.open(p)
-        return self._open, self._features(self._open) if number == 1 else files.inputs(number, self._open)
+        if number == 1:
+            return self._open, self._features(self._open)
+        is_kept = is_back and (number, p) in files.products
+        return self._open, files.read_own(number, p) if is_kept else files.inputs(number, self._open)
 
     def _features(self, rows: OwnRows, X: AnyRows | None = None) -> AnyRows:
         """Return X of own nodes, then of the halo where the first pass reads it.

@@ -15,7 +15,9 @@ from ...distgraph.own_rows import OwnRows, OwnRowsReader
 from ...layers import Stack
 from ...spmm.chains.dropout import drop_rows, is_nothing
 from ...spmm.kernels.buffers import array_of, sum_dtype
+from ...spmm.operator.subgraph import SubgraphSpMM
 from .column_moments import ColumnMoments
+from .kept_product import Expected, KeptProduct, ProductTaker
 from .passes import Pass
 from .scratch import Scratch
 
@@ -38,6 +40,7 @@ class PassFiles:
         self.reader, self.passes, self.written = reader, passes, written
         self.scratch, self.counts_kk = scratch, counts_kk
         self.moments: dict[int, ColumnMoments] = {}  # of this epoch, by the pass that reads the rows
+        self.products: set[tuple[int, int]] = set()  # passes and parts whose A H is kept
 
     @property
     def parts(self) -> Parts:
@@ -69,6 +72,27 @@ class PassFiles:
             self.scratch.rows(_rows(number - 1), q, n_q, places, bits[n:][of_q])
         return H
 
+    def taking(self, number: int, rows: OwnRows) -> SubgraphSpMM:
+        """Return the operator of a part in a pass forward: A H of the hidden rows that it reads is written."""
+        if number == 1 or not self.passes[number - 1].layers[0].is_chain:
+            return rows.wide
+
+        def take(S_nF: torch.Tensor) -> None:
+            self.scratch.write(_products(number), rows.p, S_nF)
+            self.products.add((number, rows.p))
+
+        return ProductTaker(rows.wide.block, Expected(take))
+
+    def product(self, number: int, rows: OwnRows) -> KeptProduct | None:
+        """Return the operator of a part in a pass backward whose A H is kept; None where it is not."""
+        if (number, rows.p) not in self.products:
+            return None
+        return KeptProduct(rows.wide.block, self._file_rows(_products(number), rows.p, rows.n, number - 1))
+
+    def read_own(self, number: int, p: int) -> torch.Tensor:
+        """Return the rows of own nodes that a pass reads, as they were written."""
+        return self._file_rows(_rows(number - 1), p, self.parts.sizes(p)["n"], number - 1)
+
     def moments_of(self, number: int) -> ColumnMoments | None:
         """Return the moments of what a pass reads, where its BatchNorm needs them, made once in an epoch. Collective."""
         if (norm := self.passes[number - 1].norm) is not None and number not in self.moments:
@@ -79,20 +103,23 @@ class PassFiles:
     def own(self, number: int, p: int) -> torch.Tensor:
         """Return the rows of own nodes that a pass reads, under its dropout."""
         if number > 1:
-            H = self._file_rows(_rows(number - 1), p, self.parts.sizes(p)["n"], number - 1)
+            H = self.read_own(number, p)
         else:
             X = self.reader.input(p, 0)
             assert X is not None
             H = X if torch.is_tensor(X) else X.dense()
-        return self._dropped(number, p, H)
+        return self._dropped(number, H, self._own_ids(p))
 
-    def _dropped(self, number: int, p: int, H_nF: torch.Tensor) -> torch.Tensor:
-        """Return rows of own nodes under the dropout of the Stack on what a pass reads."""
-        rate, key = self.model.dropout_of(self.passes[number - 1].layers[0].number)
-        if rate == 0 or is_nothing(key):
-            return H_nF
-        own_n = np.flatnonzero(self.reader.owner_N == p)
-        return drop_rows(self.reader.layout, H_nF, own_n, rate, key)  # pyrefly: ignore[bad-argument-type]  # pool, ops, threads
+    def _dropped(self, number: int, H_F: torch.Tensor, ids: np.ndarray) -> torch.Tensor:
+        """Return rows of nodes of original ids under the dropout of the Stack on what a pass reads."""
+        first = self.passes[number - 1].layers[0]
+        rate, key = self.model.dropout_of(first.number)
+        if rate == 0 or is_nothing(key) or not first.is_first:
+            return H_F
+        return drop_rows(self.reader.layout, H_F, ids, rate, key)  # pyrefly: ignore[bad-argument-type]  # pool, ops, threads
+
+    def _own_ids(self, p: int) -> np.ndarray:
+        return np.flatnonzero(self.reader.owner_N == p)
 
     def _file_rows(self, name: str, p: int, count: int, number: int, first: int = 0) -> torch.Tensor:
         """Return rows of a file of the width and type that pass `number` writes."""
@@ -105,13 +132,21 @@ class PassFiles:
         """Return who owns the halo, see OwnRowsReader.owners."""
         return self.reader.owners(rows.node_m[rows.n :])
 
-    def send(self, number: int, rows: OwnRows, G_mF: torch.Tensor) -> None:
-        """Write the gradient of what pass `number` wrote: of own rows, and of the halo's by owner."""
+    def send(self, number: int, rows: OwnRows, G_F: torch.Tensor, product: KeptProduct | None = None) -> None:
+        """Write the gradient of what pass `number` wrote: of own rows, and of the halo's by owner.
+
+        Args: G_F  of own rows and halo, or, of a pass whose A H was kept, of own rows.
+        """
         n, scratch = rows.n, self.scratch
-        scratch.write(_gradients(number), rows.p, G_mF[:n])
+        scratch.write(_gradients(number), rows.p, G_F[:n])
         if not self.passes[number].hops:
             return
-        scratch.write(_halos(number), rows.p, G_mF[n:])
+        if product is None:
+            G_gF = G_F[n:]
+        else:
+            assert product.halo_gF is not None  # backward has multiplied
+            G_gF = self._dropped(number + 1, product.halo_gF, rows.node_m[n:])
+        scratch.write(_halos(number), rows.p, G_gF)
         if not scratch.path(PLACES, rows.p).exists():
             places = [places for _, _, places in self._halo(rows)]
             scratch.write(PLACES, rows.p, np.concatenate([np.empty(0, np.int32), *places]))
@@ -132,13 +167,19 @@ class PassFiles:
                     self._file_rows(_halos(number), q, count, number, first).to(total_nF.dtype),
                 )
         if (after := self.moments.get(number + 1)) is not None:
-            total_nF += self._dropped(number + 1, p, after.gradient(self.own(number + 1, p)))
+            of_norm = after.gradient(self.own(number + 1, p))
+            total_nF += self._dropped(number + 1, of_norm, self._own_ids(p))
         return total_nF.to(G_nF.dtype)
 
 
 def _rows(number: int) -> str:
     """Return the folder of what a pass writes."""
     return f"pass-{number}"
+
+
+def _products(number: int) -> str:
+    """Return the folder of A H of the rows that a pass reads."""
+    return f"product-{number}"
 
 
 def _gradients(number: int) -> str:

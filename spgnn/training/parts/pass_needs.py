@@ -52,40 +52,48 @@ class Needs:
         itemsize = self.dtype.itemsize
         return self.norms * (csr_bytes(nnz + n, n, itemsize) + csr_bytes(nnz + n, n + g, itemsize))
 
+    @property
+    def keeps(self) -> list[bool]:
+        """Whether A H of the rows that each pass reads is kept for its gradients: of hidden rows, where A H comes first."""
+        return [one.layers[0].is_chain and 0 < number < len(self.passes) - 1 for number, one in enumerate(self.passes)]
+
     def memory(self, n: int, g: int, nnz: int, n_nodes: int) -> int:
         """Return the bytes that a part takes beside the process: rows of two layers and their gradients, A and A'.
 
-        The largest of its passes backward, in which A H or H W is kept, or of making A.
+        The largest of its passes backward, in which A H or H W is there too, or of making A.
         """
         most = 0
-        for number, (one, (read, write)) in enumerate(zip(self.passes, self.rows)):
-            H = 2 * (n + g if one.hops else n) * read if number else n * read  # of X no gradient
-            is_narrow = one.layers[0].is_chain and read <= write
-            most = max(most, H + max(n * read, 0 if is_narrow else (n + g) * write) + 3 * n * write)
+        for number, (one, (read, write), is_kept) in enumerate(zip(self.passes, self.rows, self.keeps)):
+            m = n + g if one.hops else n
+            H = n * read if number == 0 else m * read + 2 * n * read if is_kept else 2 * m * read  # of X no gradient
+            wide = max(read, write)  # of layers inside of the pass
+            most = max(most, H + max(n * read, 0 if one.layers[0].is_chain else (n + g) * write) + 3 * n * wide)
         made = SETUP_BYTES * nnz + (n + g) * self.rows[0][0]
         return OWNER_BYTES * n_nodes + int(HELD_TOO * (self.operators(n, g, nnz) + max(most, made))) + LEFT_BYTES
 
     def disk(self, n: int, g: int, nnz: int) -> int:
-        """Return the bytes of files of parts: the rows of hidden layers, two gradients of the widest, A and A', A X."""
-        hidden = [write for _, write in self.rows[:-1]]
-        return n * sum(hidden) + 2 * (n + g) * max(hidden, default=0) + self.operators(n, g, nnz) + n * self.kept
+        """Return the bytes of files of parts: rows of hidden layers, A H, two gradients of the widest, A and A', A X."""
+        hidden = [read * (1 + is_kept) for (read, _), is_kept in zip(self.rows, self.keeps)][1:]
+        widest = max((read for read, _ in self.rows[1:]), default=0)
+        return n * sum(hidden) + 2 * (n + g) * widest + self.operators(n, g, nnz) + n * self.kept
 
     def reads(self, n: int, g: int, nnz: int) -> int:
-        """Return the bytes that an epoch reads from files: each hidden layer twice, its gradient once, A three times.
+        """Return the bytes that an epoch reads from files: hidden rows forward and back, their gradients, A of each visit.
 
-        The last pass is computed once. The part that is open when a pass ends is not read again by the next.
+        The last pass is computed once; of a pass whose A H is kept, own rows and A H are read back.
         """
-        read = [(n + g if one.hops else n) * width for one, (width, _) in zip(self.passes, self.rows)]
+        total = POINTER * (2 * len(self.passes) - 1) * (n + g) + 2 * n * self.kept
+        for number, (one, (read, _), is_kept) in enumerate(zip(self.passes, self.rows, self.keeps)):
+            m, is_last = n + g if one.hops else n, number == len(self.passes) - 1
+            if number:
+                total += read * (2 * m + (0 if is_last else 2 * n if is_kept else m))
         hops = sum(one.hops for one in self.passes)
-        operators = (3 * hops - 1) * self.operators(n, g, nnz) // 2 if hops else 0
-        ids = POINTER * (2 * len(self.passes) - 1) * (n + g)
-        return ids + 3 * sum(read[1:]) - (read[-1] if len(read) > 1 else 0) + 2 * n * self.kept + operators
+        return total + ((3 * hops - 1) * self.operators(n, g, nnz) // 2 if hops else 0)
 
     def writes(self, n: int, g: int) -> int:
-        """Return the bytes that an epoch writes: each hidden layer, and the gradients of the rows that are read."""
-        return sum(
-            (2 * n + g * bool(after.hops)) * write for (_, write), after in zip(self.rows, self.passes[1:])
-        )
+        """Return the bytes that an epoch writes: hidden rows, A H, and the gradients of the rows that are read."""
+        passes = list(zip(self.passes, self.rows, self.keeps))[1:]
+        return sum(read * (n * (2 + is_kept) + g * bool(one.hops)) for one, (read, _), is_kept in passes)
 
 
 def sizes_of(parts: Parts, own: Iterable[int]) -> tuple[int, int, int]:

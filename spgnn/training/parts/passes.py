@@ -18,7 +18,7 @@ from torch import nn
 
 from ...config.names import Norm
 from ...errors import UsageError
-from ...layers import APPNP, GAT, GCNII, SGC, MixHop, Stack
+from ...layers import APPNP, GAT, GCN, GCNII, SAGE, SGC, MixHop, Stack
 from ...layers.layer import BuiltIn, Layer, hops_of
 from ...layers.stack import apply_layer, norms_of
 from ...spmm.chains.autograd import mixed_precision
@@ -27,6 +27,7 @@ from ...spmm.kernels.csr import LocalCSR
 from ...spmm.operator.features import SparseRows
 from ...spmm.operator.subgraph import Block, SubgraphSpMM
 from ...spmm.operator.timing import Operations
+from .kept_product import ProductTaker
 
 TOGETHER = "use --evaluation together"
 Step = Callable[[Any, torch.Tensor], torch.Tensor]  # (A, H) -> rows of own nodes
@@ -41,7 +42,7 @@ class PartLayer:
     hops      1: it reads the rows of neighbours; 0: own rows alone.
     is_first  of the steps of its layer: the dropout of the Stack acts on what it reads.
     norm      the BatchNorm that it is, whose moments are of all nodes; else None.
-    is_chain  A H W, of which the product with the fewer columns comes first; others may need all rows of H W.
+    is_chain  it multiplies A with H itself, once; others may need all rows of H W.
     """
 
     number: int
@@ -87,6 +88,8 @@ class Pass:
             A = wide if layer.hops else local
             A_l = A.at(layer.number, is_last and layer is self.layers[-1], layer.operator, key)
             H = A_l.drop(H, rate if layer.is_first else 0.0, draw=0)
+            if isinstance(A, ProductTaker) and layer.is_chain:
+                A.expected.place = H.data_ptr()
             with mixed_precision(A_l):
                 if layer.norm is not None and moments is not None:
                     H = _normalised(layer.norm, H if torch.is_tensor(H) else H.dense(), moments)
@@ -149,8 +152,32 @@ def _part_layers(number: int, layer: nn.Module) -> list[PartLayer]:
         raise UsageError(
             f"layer by layer, a layer multiplies with A once; layer {number}, {name}, {hops} times: {TOGETHER}"
         )
+    if number > 1 and type(layer) in SPLITS and not layer.residual and (steps := SPLITS[type(layer)](layer)):
+        return [PartLayer(number, None, 0, steps[0]), PartLayer(number, operator, 1, steps[1], False, is_chain=True)]
     is_chain = isinstance(layer, BuiltIn) and not isinstance(layer, GAT) and getattr(layer, "aggregator", "") != "max"
+    is_chain = is_chain and layer.f_in <= getattr(layer, "hidden", layer.f_out)  # else H W comes first
     return [PartLayer(number, operator, hops, partial(apply_layer, layer), is_chain=is_chain)]
+
+
+def _split_gcn(layer: GCN) -> list[Step]:
+    """Return H W and A (H W) + b where that is narrower than H: fewer columns are read of the halo, and fewer go back."""
+    if layer.f_out >= layer.f_in:
+        return []
+    return [lambda A, H: A.dense(H, layer.W_FC), lambda A, P: layer.finish(A, P, A @ P)]
+
+
+def _split_sage(layer: SAGE) -> list[Step]:
+    """Return [H W_n | H W_s] and A H W_n + H W_s + b where these are narrower than H; H W_n alone of aggregator gcn."""
+    weights, C = [W for W in (layer.W_n, layer.W_s) if W is not None], layer.f_out
+    if layer.aggregator == "max" or layer.combine != "add" or len(weights) * C >= layer.f_in:
+        return []
+
+    def last(A: Any, P: torch.Tensor) -> torch.Tensor:
+        if len(weights) == 1:
+            return layer.finish(A, P, A @ P)
+        return layer.finish(A, P, A @ P[:, :C].contiguous() + A.select(P)[:, C:])
+
+    return [lambda A, H: torch.cat([A.dense(H, W) for W in weights], 1), last]
 
 
 def _sgc(layer: SGC) -> list[Step]:
@@ -213,6 +240,7 @@ def _mixhop(layer: MixHop) -> list[Step]:
 
 
 STEPS: dict[type, Callable[[Any], Sequence[Step]]] = {SGC: _sgc, APPNP: _appnp, GCNII: _gcnii, MixHop: _mixhop}
+SPLITS: dict[type, Callable[[Any], list[Step]]] = {GCN: _split_gcn, SAGE: _split_sage}
 
 
 def _normalised(norm: nn.BatchNorm1d, H: torch.Tensor, moments: Moments) -> torch.Tensor:

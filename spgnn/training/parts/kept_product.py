@@ -1,0 +1,78 @@
+"""S = A H of a pass, which the layers write and their gradients read: backward needs no rows of the halo, and multiplies once.
+
+Of Z = f(S, H), of own rows alone, autograd gives dS and dH of own rows; A' dS is added to these, and to the halo's.
+Shapes: n own nodes of a part, m with its halo, F columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from ...config.names import Norm
+from ...spmm.operator.place import OUTSIDE, Place
+from ...spmm.operator.subgraph import Block, SubgraphSpMM
+
+
+@dataclass(slots=True, eq=False)
+class Expected:
+    """The rows H that a pass reads, by their place in memory, until A has multiplied them; take: called with A H."""
+
+    take: Callable[[torch.Tensor], None]
+    place: int | None = None
+
+
+class ProductTaker(SubgraphSpMM):
+    """The operator (n, m) of a part in a pass that computes: it hands out A H of the rows that the pass reads."""
+
+    def __init__(self, block: Block, expected: Expected, how: Norm | None = None):
+        super().__init__(block, how)
+        self.expected = expected
+
+    def with_norm(self, how: Norm | None) -> SubgraphSpMM:
+        """Return the operator of another normalisation of the same block."""
+        return self if how in (None, self.name) else ProductTaker(self.block, self.expected, how)
+
+    def apply(self, H_mF, bias_F=None, relu=False, dtype=None, place: Place = OUTSIDE, add_nF=None, ghosts_gF=None):
+        """Return relu(A H + add + b), (n, F)."""
+        Z_nF = super().apply(H_mF, bias_F, relu, dtype, place, add_nF, ghosts_gF)
+        is_product = bias_F is None and add_nF is None and not relu and Z_nF.dtype == self.dtype
+        if is_product and self.expected.place is not None and H_mF.data_ptr() == self.expected.place:
+            self.expected.take(Z_nF)
+        self.expected.place = None
+        return Z_nF
+
+
+class KeptProduct(SubgraphSpMM):
+    """The operator of a part on own rows alone, A H being known: `apply` returns it, `adjoint` the own rows of A' G.
+
+    Args: S_nF  A H. halo_gF: the other rows of A' G, once backward has made them.
+    """
+
+    order = "spmm_first"
+
+    def __init__(self, block: Block, S_nF: torch.Tensor, how: Norm | None = None):
+        super().__init__(block, how)
+        self.m, self.S_nF = self.n, S_nF
+        self.halo_gF: torch.Tensor | None = None
+
+    node_n = property(lambda self: self.block.node_m[: self.n])
+    selected = work = None
+
+    def with_norm(self, how: Norm | None) -> SubgraphSpMM:
+        """Return this operator, which then is of that normalisation: that of the layer that reads the halo."""
+        self.name = how or self.name
+        return self
+
+    def apply(self, H_mF, bias_F=None, relu=False, dtype=None, place: Place = OUTSIDE, add_nF=None, ghosts_gF=None):
+        """Return A H, as it was kept."""
+        assert bias_F is None and add_nF is None and not relu  # as it was taken
+        return self.S_nF
+
+    def adjoint(self, G_nF: torch.Tensor, place: Place = OUTSIDE, add_mF: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the own rows of A' G, (n, F)."""
+        out_mF = self.A.adjoint(G_nF, self.pool.empty(self.block.shape[1], G_nF.shape[1], dtype=self.dtype))
+        self.halo_gF = out_mF[self.n :]
+        return out_mF[: self.n] if add_mF is None else out_mF[: self.n].add_(add_mF)

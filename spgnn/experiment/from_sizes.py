@@ -1,6 +1,6 @@
 """A training planned from sizes alone, before there is a graph: in memory and out of core, on some numbers of ranks.
 
-Rows and nonzeros are shared equally among ranks and parts; the exchange is that of `columns`, the most of all schemes.
+Rows and nonzeros are shared equally among ranks and parts; rows are sent as by `columns`, the most of all schemes.
 Shapes: N nodes, d nonzeros of a row, k parts, P ranks, n own nodes of a part, g of its halo.
 """
 
@@ -26,7 +26,7 @@ from ..cost.machines import Machine
 from ..cost.memory import POINTER, nonzero_bytes
 from ..cost.pairs import WHOLE, Counts, ProcessGrid
 from ..cost.seconds import epoch_seconds
-from ..errors import ResourceError, UsageError, nearest
+from ..errors import UsageError, nearest
 from ..layers.registry import ModelSpec
 from ..partition.checks import MAX_PARTS
 from ..spmm.dry.dry_operator import Setting
@@ -95,7 +95,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class SizedPlan:
-    """One way to train, and what it takes. memory of a rank, sent by all ranks in an epoch, read from files; bytes."""
+    """One way to train, and what it takes. Bytes: memory for each rank, sent by all ranks together, read from files."""
 
     mode: str
     ranks: int
@@ -130,7 +130,7 @@ class SizedPlan:
 class PlannedSizes:
     """A training on a graph of some sizes, with the options of a plan.
 
-    Args: machine  whose memory ranks may take; host_bytes: of its memory, that of files too.
+    Args: machine  whose memory ranks may take; host_bytes: all memory of a host, for files too.
     nnz     of A: both ways unless --edges says otherwise. config: of the training, out of core.
     Raises: UsageError for a model that needs more of a graph than its sizes.
     """
@@ -215,16 +215,9 @@ class PlannedSizes:
         hops = self.model.hops(setting)[0] if sizes.labelled < 1 and share == 1 else ()
         run = self.model.run(setting, bool(hops))
         shares = self._reached(hops)
-        pairs = LayerCounts(
-            cast(Any, None),
-            cast(Any, None),
-            "columns",
-            ProcessGrid(P),
-            itemsize,
-            setting.wires,
-            masks=shares,
-            hops=hops,
-        )
+        no_graph: Any = None  # whose counts are all made here
+        masks: Any = shares
+        pairs = LayerCounts(no_graph, no_graph, "columns", ProcessGrid(P), itemsize, setting.wires, masks, hops)
         n, nnz = sizes.nodes // (P * share), self.nnz // (P * share)
         pairs._made[("columns", 0)] = self._counts(P, n, nnz, 1.0, 1.0)
         for number, (read, made) in enumerate(zip(shares, shares[1:]), start=1):

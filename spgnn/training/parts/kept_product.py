@@ -62,7 +62,7 @@ class KeptProduct(SubgraphSpMM):
     selected = work = None
 
     def with_norm(self, how: Norm | None) -> SubgraphSpMM:
-        """Return this operator, which then is of that normalisation: that of the layer that reads the halo."""
+        """Return this operator, which takes the normalisation of the layer that reads the halo."""
         self.name = how or self.name
         return self
 

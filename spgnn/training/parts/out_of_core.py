@@ -61,7 +61,7 @@ class OutOfCore:
     Args:   model    a plain Stack, see passes_of, with the same weights on all ranks.
             parts    with halos: hops = 1 or more.
             scratch  a folder that all ranks see; "": the folder of temporary files.
-    passes      of the model; bytes_read: from scratch in the last run, epoch_read: in the last gradient, on this rank.
+    passes      of the model; bytes_read: from scratch in the last run, on this rank.
     Raises: UsageError for models that do not fit, GraphError and ShapeError for features that do not. Collective.
     """
 
@@ -76,7 +76,7 @@ class OutOfCore:
         is_sparse = parts.source.facts.is_sparse
         written = written_by(passes, self.reader.n_features, is_sparse, dtype)
         self.needs = Needs(passes, written, self.reader.n_features, dtype, is_sparse)
-        self.bytes_read = self.epoch_read = 0
+        self.bytes_read = 0
         self._open: OwnRows | None = None
         self._is_back = False  # every other pass visits the parts backwards, so that the part in memory is read once
         self._training: TrainingFiles | None = None  # from the first gradient to `close`
@@ -117,10 +117,10 @@ class OutOfCore:
                 self._open = None
                 give_back_memory()
 
-    def gradient(self, seed: int, epoch: int, loss_of: LossOf) -> None:
+    def gradient(self, seed: int, epoch: int, loss_of: LossOf) -> int:
         """Compute the gradient of the sum of loss_of over all own parts, in training mode, as the `grad` of the weights.
 
-        The gradients of other ranks are not added. Sums over parts are float64.
+        Return the bytes that this rank read from scratch. The gradients of other ranks are not added. Sums over parts are float64.
         Args:   seed, epoch  of dropout; loss_of: called once for each own part.
         Raises: ResourceError on all ranks where the disk refuses a file. Collective.
         """
@@ -150,9 +150,9 @@ class OutOfCore:
         sums.give()
         files.moments.clear()
         self._lines = None
-        self.epoch_read = files.scratch.read_bytes - before
         self._open = None
         give_back_memory()
+        return files.scratch.read_bytes - before
 
     def close(self, error: BaseException | None = None) -> None:
         """Remove the files of a training; a later gradient makes them again. Collective, unless there was an error."""

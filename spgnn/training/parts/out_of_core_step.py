@@ -56,7 +56,7 @@ class OutOfCoreStep(Step):
         if not self.targets.count:
             raise GraphError(f"{dgraph.name}: no training node has a label; choose a --split that puts some into train")
         self.optimizer = make_optimizer(model, config)
-        self._own_loss = 0.0
+        self._own_loss, self._read = 0.0, 0
         self._counts = self.scorer.no_counts()
 
     @property
@@ -78,7 +78,7 @@ class OutOfCoreStep(Step):
         """Compute the gradient of an epoch; return the counts of this rank's logits, see LayerwiseScorer, if gives_logits."""
         check_trained(self.model, self.optimizer)
         self._own_loss, self._counts = 0.0, self.scorer.no_counts()
-        self.engine.gradient(self.config.seed, epoch, self._loss)
+        self._read = self.engine.gradient(self.config.seed, epoch, self._loss)
         return self._counts if self.gives_logits else None
 
     def update(self, first: int, last: int) -> float:
@@ -116,7 +116,7 @@ class OutOfCoreStep(Step):
         return {
             "parts": self.engine.parts.k,
             "disk_bytes": sum_ranks(self.engine.disk_bytes(), self.comm),
-            "disk_read_bytes": sum_ranks(self.engine.epoch_read, self.comm),
+            "disk_read_bytes": sum_ranks(self._read, self.comm),
         }
 
     def close(self) -> None:

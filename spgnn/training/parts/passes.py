@@ -155,7 +155,8 @@ def _part_layers(number: int, layer: nn.Module) -> list[PartLayer]:
     if number > 1 and type(layer) in SPLITS and not layer.residual and (steps := SPLITS[type(layer)](layer)):
         return [PartLayer(number, None, 0, steps[0]), PartLayer(number, operator, 1, steps[1], False, is_chain=True)]
     is_chain = isinstance(layer, BuiltIn) and not isinstance(layer, GAT) and getattr(layer, "aggregator", "") != "max"
-    is_chain = is_chain and layer.f_in <= getattr(layer, "hidden", layer.f_out)  # else H W comes first
+    if isinstance(layer, BuiltIn) and (layer.f_in or 0) > (layer.f_out or 0):
+        is_chain = False  # H W comes first
     return [PartLayer(number, operator, hops, partial(apply_layer, layer), is_chain=is_chain)]
 
 

@@ -43,6 +43,16 @@ def share_of_cores(mine: Iterable[int], of_each: Iterable[Iterable[int]]) -> Fra
     return sum((Fraction(1, users[core]) for core in mine), Fraction(0))
 
 
+def unseen_ranks(seen: int) -> int:
+    """Return how many processes of this host share its cores with seen ones, such as the ranks of another communicator.
+
+    0 where the launcher binds ranks to cores, or does not say how many it has started on this host.
+    """
+    counts = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE")
+    started = max((int(text) for name in counts if (text := os.environ.get(name, "")).isdigit()), default=0)
+    return max(0, started - seen) if cores() == os.cpu_count() else 0
+
+
 def host_id() -> str:
     """Return what tells this host from all others: its name and, as names may repeat, Linux's boot id."""
     try:

@@ -7,12 +7,12 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import LaunchError, StoppedError
-from ..machine import core_ids, host_id, share_of_cores
+from ..errors import LaunchError, StoppedError, UsageError
+from ..machine import core_ids, host_id, share_of_cores, unseen_ranks
 from .base import SelfCommunicator
 from .communicator import Communicator
 from .job.protect import JobLauncher, JobMember, end_with_parent, find_launcher
@@ -56,39 +56,60 @@ def run_protected(body: Callable[[], int | None], *, debug: bool = False) -> int
 
 
 @contextmanager
-def world() -> Iterator[Communicator]:
+def world(comm: Any = None) -> Iterator[Communicator]:
     """Yield the communicator of all ranks: MPI's under mpirun or srun, gloo's under torchrun, else of one rank.
 
+    Args: comm  a communicator of mpi4py, whose ranks alone make this call, such as MPI.COMM_WORLD.Split(color); stays open.
     A rank that leaves the block by an error, or by sys.exit of anything but 0, is reported and ends
     the job on all ranks: no code after the block runs. From the first call on, errors after the block do
     the same. A signal that stops all ranks together ends them after the block, see JobMember.leave. Without a
     launcher, errors pass through.
-    Raises: LaunchError if the launcher's processes do not make one job, or MPI is missing.
+    Raises: LaunchError if the launcher's processes do not make one job, or MPI is missing; UsageError for another comm.
     Collective.
     """
     job = this_job()
     if job.launcher is None:
-        yield SelfCommunicator()
+        yield SelfCommunicator() if comm is None else communicator_of(comm)
         return
     try:
-        comm = _connect(job, job.launcher)
+        own = _connect(job, job.launcher) if comm is None else None
+        ranks = own or communicator_of(comm)
+        leave = ranks.barrier if own is None else own.close
         try:
-            yield comm
+            yield ranks
         except SystemExit as leaving:
             if leaving.code:
                 raise
-            comm.close()  # before the others miss this rank: they learn that it has left
+            leave()  # before the others miss this rank: they learn that it has left
             raise
         except StoppedError as stop:
             if not stop.is_together:
                 raise
-            comm.close()
+            leave()
             job.leave(stop)
-        comm.close()
+        leave()
         job.set_phase("after spgnn.world()")
     except BaseException as error:  # whatever it is, the other ranks must not wait for this one
         job.fail(error)  # returns for sys.exit(0) only
         raise
+
+
+def communicator_of(comm: Any) -> Communicator:
+    """Return comm, or the communicator of the ranks of an mpi4py or petsc4py one, kept until that is freed.
+
+    Raises: UsageError for anything else. Collective.
+    """
+    if hasattr(comm, "all_gather_json"):
+        return comm
+    given = comm.tompi4py() if hasattr(comm, "tompi4py") else comm
+    if not any(base.__module__ == "mpi4py.MPI" and base.__name__ == "Comm" for base in type(given).__mro__):
+        raise UsageError(
+            f"got a {type(comm).__name__} instead of a communicator: with spgnn.world() as comm: spgnn.distribute(graph, comm); "
+            "or give one of mpi4py"
+        )
+    from .mpi.given_comm import kept_communicator
+
+    return kept_communicator(given)
 
 
 def share_of_threads(comm: Communicator) -> int:
@@ -99,6 +120,7 @@ def share_of_threads(comm: Communicator) -> int:
     mask = sum(1 << core for core in core_ids())
     everywhere = comm.all_gather_json([host_id(), f"{mask:x}"])
     here = [_cores_of(text) for host, text in everywhere if host == host_id()]
+    here += [core_ids()] * unseen_ranks(len(here))
     share = max(1, int(share_of_cores(core_ids(), here)))
     most = _number("SLURM_CPUS_PER_TASK")
     return _number("OMP_NUM_THREADS") or min(share, share if most is None else max(1, most))
@@ -146,7 +168,7 @@ def _connect(job: JobMember, launcher: JobLauncher) -> GlooCommunicator | MpiCom
             f"pip install 'spgnn[mpi]' brings mpi4py and an MPI; on a cluster pip install mpi4py, "
             f"which finds the MPI of the loaded module; torchrun needs none"
         ) from None
-    size = mpi.world_size()
+    size = mpi.MPI.COMM_WORLD.size
     if size != launcher.size:
         raise LaunchError(
             f"{launcher.name} started {launcher.size} processes, but MPI makes jobs of {size} of them; "

@@ -21,7 +21,7 @@ from ..data.arrays import FROM_LIBRARY
 from ..dist import Communicator, SelfCommunicator
 from ..dist.consistency import check_same, digest, versions
 from ..dist.job.protect import find_launcher
-from ..dist.launch import find_hosts, share_of_threads
+from ..dist.launch import communicator_of, find_hosts, share_of_threads
 from ..errors import InputError, PartitionError, UsageError, agree, from_root, nearest, together
 from ..graph import Graph, GraphColumns, fingerprint
 from ..graph.links import shared_links
@@ -41,7 +41,7 @@ from .scatter import scatter_blocks
 
 def distribute(
     source: Graph | Callable[[], Graph] | PartitionFolder | str | Path | None,
-    comm: Communicator | None = None,
+    comm: Communicator | Any = None,
     partition: Partition | np.ndarray | PartitionFolder | str | Path | None = None,
     **options,
 ) -> DistGraph:
@@ -51,7 +51,7 @@ def distribute(
         source       one of: a Graph on all ranks, each keeps its rows; a Graph on rank 0 and None on the others,
                      rank 0 sends them their rows; a function that returns a Graph, called on rank 0 alone, which
                      frees the graph when its rows are sent; a partition folder, each rank maps its own part.
-        comm         of spgnn.world() or run_threads; None: this process is the only rank.
+        comm         of spgnn.world(), run_threads or mpi4py; None: this process is the only rank.
         partition    Partition, owner array (N,) or partition folder; None: `method` makes it on rank 0. If it has more
                      than P/c parts, part p belongs to block row p mod P/c.
     Options, the fields of spgnn.config.Distribution:
@@ -78,11 +78,7 @@ def distribute(
             for a source or communicator of another type; ResourceError without a device.
     Collective.
     """
-    comm = the_only_rank() if comm is None else comm
-    if not hasattr(comm, "all_gather_json"):
-        raise UsageError(
-            f"got a {type(comm).__name__} instead of a communicator: with spgnn.world() as comm: spgnn.distribute(graph, comm)"
-        )
+    comm = ranks_of(comm)
     how = together(comm, built, options, "distribute")
     source, partition = together(comm, _opened, source, partition)
     check_options(comm, source, partition, how)
@@ -95,8 +91,10 @@ def distribute(
     return dgraph
 
 
-def the_only_rank() -> SelfCommunicator:
-    """Return the communicator of one rank. Raises: UsageError where a launcher has started several."""
+def ranks_of(comm: Communicator | Any) -> Communicator:
+    """Return the communicator of comm, see communicator_of; of None one rank alone, where no launcher has started several."""
+    if comm is not None:
+        return communicator_of(comm)
     launcher = find_launcher(os.environ)
     if launcher is not None and launcher.size > 1:
         raise UsageError(

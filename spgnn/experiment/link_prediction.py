@@ -17,7 +17,7 @@ from ..atomic import check_not_read, check_writable
 from ..config import is_of_run
 from ..config.names import Known
 from ..dist import Communicator
-from ..distgraph.distribute import make_dgraph, the_only_rank
+from ..distgraph.distribute import make_dgraph, ranks_of
 from ..errors import CheckpointError, FormatError, GraphError, UsageError, check_choice, together
 from ..graph import Graph, Links
 from ..layers.decoders import decoder_of
@@ -172,7 +172,7 @@ class LinkPredictor:
         return columns | {"score": score_p, "known": is_known.astype(int)}
 
 
-def load_links(run: str | Path, comm: Communicator | None = None, graph: str | Path | None = None) -> LinkPredictor:
+def load_links(run: str | Path, comm: Communicator | Any = None, graph: str | Path | None = None) -> LinkPredictor:
     """Return what predicts links: the model of a run of --task links with its best weights, on its graph.
 
         run = spgnn.load_links("runs/shop-1")
@@ -185,7 +185,7 @@ def load_links(run: str | Path, comm: Communicator | None = None, graph: str | P
             something else, and for another graph where the run learned rows of its own nodes.
     Collective.
     """
-    comm = the_only_rank() if comm is None else comm
+    comm = ranks_of(comm)
     kept = together(comm, KeptRun.read, Path(run))
     return open_links(kept, comm, None if graph is None else str(graph))
 

@@ -19,7 +19,7 @@ from ..config.names import Task
 from ..data import load_graph
 from ..dist import Communicator
 from ..distgraph import DistGraph
-from ..distgraph.distribute import distribute, the_only_rank
+from ..distgraph.distribute import distribute, ranks_of
 from ..errors import GraphError, InputError, SpgnnError, UsageError, together
 from ..graph import Graph, GraphColumns, matched
 from ..layers import EdgeDecoder, Stack
@@ -102,7 +102,7 @@ class Predictions:
 def predict(
     model: torch.nn.Module | str | Path,
     graph: Graph | DistGraph | str | Path | None = None,
-    comm: Communicator | None = None,
+    comm: Communicator | Any = None,
     *,
     embeddings: bool = False,
     multilabel: bool | None = None,
@@ -116,14 +116,14 @@ def predict(
     Of all edges, where the run was on edges, the last layer is an EdgeDecoder, or graph is a dgraph.on_edges().
     Args:   model       a module called as model(A, X), or the folder of a run, whose best weights and options are taken.
             graph       a Graph, a DistGraph, GRAPH of the command line, or a partition folder; of a run None: its own.
-            comm        of spgnn.world() or run_threads; None: the DistGraph's, else this process is the only rank.
+            comm        of spgnn.world(), run_threads or mpi4py; None: the DistGraph's, else this process is the only rank.
             embeddings  the inputs of the last layer too; of a Stack of two layers or more.
             multilabel  nodes may have several classes, those with a logit above 0; None: as the run, or the labels.
             options     of distribute, where graph is no DistGraph, such as feature_norm: as in training.
     Raises: CheckpointError where the run's own graph is no longer the one that it was trained on.
     Collective; all ranks have the arrays, names of nodes where they hold the graph.
     """
-    comm = graph.comm if isinstance(graph, DistGraph) else the_only_rank() if comm is None else comm
+    comm = graph.comm if isinstance(graph, DistGraph) else ranks_of(comm)
     is_named = isinstance(model, (str, Path)) and (graph is None or isinstance(graph, (str, Path)))
     if options and (is_named or isinstance(graph, DistGraph)):
         raise UsageError(f"predict: {', '.join(options)} would change nothing; distribute(graph, ...) takes it")

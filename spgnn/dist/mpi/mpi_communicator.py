@@ -19,7 +19,7 @@ import numpy as np
 from mpi4py import MPI
 
 from ...errors import CollectiveError
-from ...machine import core_ids
+from ...machine import core_ids, unseen_ranks
 from .. import headers
 from ..base import BaseCommunicator, copy_own_rows
 from ..communicator import Op
@@ -92,11 +92,6 @@ _LONGEST = 4096  # bytes of a message of MpiChannel
 _NOTHING_TO_SEND, _NOTHING_TO_RECEIVE = np.zeros(1, np.uint8), np.zeros(1, np.uint8)
 
 
-def world_size() -> int:
-    """Return the number of ranks that MPI has started."""
-    return MPI.COMM_WORLD.size
-
-
 def thread_level() -> str:
     """Return MPI's thread support: single, funneled, serialized or multiple."""
     names = {MPI.THREAD_SINGLE: "single", MPI.THREAD_FUNNELED: "funneled", MPI.THREAD_SERIALIZED: "serialized"}
@@ -108,12 +103,15 @@ def connect_world(job: JobMember) -> MpiCommunicator:
     token = np.frombuffer(secrets.token_bytes(8), np.uint8).copy()
     MPI.COMM_WORLD.Bcast([token, MPI.BYTE], 0)
     job.join(MPI.COMM_WORLD.rank, token.tobytes().hex(), MPI.COMM_WORLD.Barrier, shared_files())
+    return connect(MPI.COMM_WORLD, job)
+
+
+def connect(ranks: MPI.Comm, job: JobMember | None = None) -> MpiCommunicator:
+    """Return the communicator of the ranks of one of mpi4py. Collective."""
     progress = ProgressThread() if thread_level() == "multiple" else None
     if progress is not None:
         progress.start()  # before anything large: a thread needs memory to start
-    comm = MpiCommunicator(MPI.COMM_WORLD, progress=progress, job=job)
-    comm.phase = "set-up"
-    return comm
+    return MpiCommunicator(ranks, progress=progress, job=job)
 
 
 class MpiCommunicator(InJob, BaseCommunicator):
@@ -145,6 +143,11 @@ class MpiCommunicator(InJob, BaseCommunicator):
     def close(self) -> None:
         """Free the MPI handles of this communicator and its splits. Collective, and the last call."""
         self._handles.close()
+        self.release()
+
+    def release(self) -> None:
+        """`close` without a comparison of the ranks. Collective."""
+        self._handles.free()
         if self._handles.progress is not None and self._is_root:
             self._handles.progress.close()
 
@@ -420,7 +423,8 @@ def shares_cores(comm: MPI.Comm = MPI.COMM_WORLD) -> bool:
     is_mine[here.rank, mine] = 1
     here.Allgather(MPI.IN_PLACE, is_mine)
     here.Free()
-    shares = (is_mine / np.maximum(is_mine.sum(axis=0), 1)).sum(axis=1)  # share_of_cores of each rank
+    users = is_mine.sum(axis=0) + unseen_ranks(len(is_mine))
+    shares = (is_mine / np.maximum(users, 1)).sum(axis=1)  # share_of_cores of each rank
     return bool(shares.min() < 1 - 1e-9)
 
 

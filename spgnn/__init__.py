@@ -49,6 +49,7 @@ if TYPE_CHECKING:  # what a type checker finds under these names
     from .distgraph import distribute as distribute, DistGraph as DistGraph, Parts as Parts, Fields as Fields
     from .training.rollouts import rollout as rollout, Rollout as Rollout
     from .experiment.fit import train as train
+    from .experiment.estimators import NodeClassifier as NodeClassifier, NodeRegressor as NodeRegressor
     from .exactness.verify import verify as verify
     from .exactness.compared import Verification as Verification
     from .experiment import resume as resume, Checkpoints as Checkpoints, save_run as save_run
@@ -76,6 +77,7 @@ _NAMES = {
     "distgraph": "distribute DistGraph Parts Fields",
     "training.rollouts": "rollout Rollout",
     "experiment.fit": "train",
+    "experiment.estimators": "NodeClassifier NodeRegressor",
     "exactness.verify": "verify",
     "exactness.compared": "Verification",
     "experiment": "resume Checkpoints save_run",

@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # what a type checker finds under these names
     )  # fmt: skip
     from .data import (
         load_graph as load_graph, save_graph as save_graph, convert as convert, from_scipy as from_scipy,
+        from_petsc as from_petsc,
         from_networkx as from_networkx, from_pandas as from_pandas, from_pyg as from_pyg, from_dgl as from_dgl,
     )  # fmt: skip
     from .partition import (
@@ -63,7 +64,7 @@ __version__ = "0.2.0"
 # Where names are: in which part of the package.
 _NAMES = {
     "graph": "Graph graph_from_coo normalise random_split split_links",
-    "data": "load_graph save_graph convert from_scipy from_networkx from_pandas from_pyg from_dgl",
+    "data": "load_graph save_graph convert from_scipy from_networkx from_pandas from_pyg from_dgl from_petsc",
     "partition": "Partition part_graph load_partition save_partition partitioner part_stream part_to_folder streaming_partitioner",
     "samplers": "sampler Sampler Subgraph",
     "analysis": "measure VolumeReport",

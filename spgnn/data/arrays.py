@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from ..config.names import Duplicates
 from ..errors import FormatError, GraphError, InputError, is_integer
 from ..graph import NO_SPLIT, Graph, both_ways, graph_from_coo
+from ..graph.host_array import as_array
 from ..graph.structure import as_weights, check_duplicates
 from ..terminal import say
 from .by_type import MASKS, typed_graph
@@ -51,6 +52,14 @@ def from_scipy(A: sp.sparray | sp.spmatrix, duplicates: Duplicates = "auto", **f
         return Graph(A, meta={"duplicates": 0} | fields.pop("meta", {}), **fields)
     A = A.tocoo() if A.format != "csr" else sp.csr_matrix(A).tocoo()
     return graph_from_coo(A.row, A.col, A.shape[0], A.data, duplicates, **fields)
+
+
+def from_petsc(mat, duplicates: Duplicates = "auto", **fields) -> Graph:
+    """Return the Graph whose adjacency is a Mat of petsc4py that one process has. Raises: GraphError for one of several."""
+    if mat.comm.size > 1:
+        raise GraphError(f"the Mat is on {mat.comm.size} processes; expected one that has all rows")
+    indptr, indices, data = mat.getValuesCSR()
+    return from_scipy(sp.csr_array((data, indices, indptr), shape=mat.getSize()), duplicates, **fields)
 
 
 def from_networkx(
@@ -236,6 +245,7 @@ FROM_LIBRARY: dict[str, Callable[..., Graph]] = {
     "networkx": from_networkx,
     "torch_geometric": from_pyg,
     "dgl": from_dgl,
+    "petsc4py": from_petsc,
 }
 
 
@@ -249,7 +259,7 @@ def from_object(source, duplicates: Duplicates = "auto") -> Graph:
         library = base.__module__.partition(".")[0]
         if library in FROM_LIBRARY:
             return FROM_LIBRARY[library](source, duplicates=duplicates)
-    if hasattr(source, "detach") or isinstance(source, np.ndarray):
+    if hasattr(source, "detach") or hasattr(source, "__dlpack__"):
         source = as_array(source)
         if source.ndim != 2:
             raise InputError(f"got an array of shape {source.shape}; expected edges (2, E), or an adjacency (N, N)")
@@ -288,24 +298,6 @@ def _check_not_pairs(source: tuple | list) -> None:
             f"got a {type(source).__name__} of pairs such as {source[0]!r}, which may be edges, or sources and targets; "
             f"give edges as load_graph(pairs=edges), sources and targets as load_graph((np.array(src), np.array(dst)))"
         )
-
-
-def as_array(values) -> np.ndarray:
-    """Return values as a NumPy array; a torch tensor is detached and copied to the CPU, bfloat16 as float32.
-
-    Raises: GraphError for a sparse tensor, masked entries, and rows of different lengths.
-    """
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
-        if getattr(values, "is_sparse", False) or "sparse" in str(getattr(values, "layout", "")):
-            raise GraphError("a sparse torch tensor is not supported here; use .to_dense(), or a scipy CSR")
-        values = (values.float() if str(getattr(values, "dtype", "")) == "torch.bfloat16" else values).numpy()
-    if np.ma.is_masked(values):
-        raise GraphError("an array with masked entries is not supported here; use .filled(value), or select entries")
-    try:
-        return np.asarray(values)
-    except ValueError as error:
-        raise GraphError(f"cannot be made an array: {error}") from None
 
 
 def split_of_masks(masks: dict[str, np.ndarray]) -> np.ndarray | None:

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from ..errors import GraphError, is_integer
 from .columns import checked_names
+from .host_array import as_array
 from .structure import index_dtype
 
 
@@ -21,7 +22,7 @@ def checked_attributes(values: ArrayLike | None, nnz: int, what: str = "edge_att
 
     Raises: GraphError for other types and lengths, and naming the first row that is not finite.
     """
-    values = np.asarray(values)
+    values = as_array(values)
     if values.dtype.kind not in "biuf":
         raise GraphError(f"{what} holds {values.dtype}; expected real numbers")
     values = values[:, None] if values.ndim == 1 else values

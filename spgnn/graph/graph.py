@@ -25,6 +25,7 @@ from .edge_attr import (
     with_reverse_edges,
     without_parallel,
 )
+from .host_array import as_array
 from .loaded import NOUNS, count_labels, graph_notes, label_notes
 from .node_types import NodeTypes, check_relations, checked_node_types, types_line
 from .normal import Norm, normalise
@@ -101,8 +102,8 @@ class Graph(metaclass=NamesKeywords):
 
     def __post_init__(self):
         for name in ("X", "y", "split", "edge_attr", "edge_y", "edge_split"):
-            if hasattr(value := getattr(self, name), "detach"):  # a tensor
-                object.__setattr__(self, name, value.detach().cpu().numpy())
+            if hasattr(value := getattr(self, name), "__dlpack__") and not isinstance(value, np.ndarray):
+                object.__setattr__(self, name, as_array(value))
         if self.edge_attr is None and not (self.edge_y is None and self.edge_split is None):
             object.__setattr__(self, "edge_attr", np.empty((self.A.nnz, 0), np.float32))
         if self.edge_attr is not None:
@@ -412,9 +413,9 @@ def _multigraph(
         )
     if duplicates == "refuse":
         csr_from_coo(src, dst, n_nodes, weights, duplicates)
+    src, dst = as_array(src), as_array(dst)
     listed, edge_attr = np.size(src), fields.pop("edge_attr", None)
     edge_attr = np.empty((listed, 0), np.float32) if edge_attr is None else edge_attr
-    edge_attr = edge_attr.detach().cpu().numpy() if hasattr(edge_attr, "detach") else edge_attr
     edge_attr = checked_attributes(edge_attr, listed, of="edges")
     A, of_E = multi_from_coo(src, dst, n_nodes, weights)
     ids = fields.pop("edge_ids", None)

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from ..config.names import Duplicates
 from ..errors import GraphError, UsageError, is_integer, nearest
+from .host_array import as_array
 
 LARGEST_PAIRED = 3_037_000_499  # nodes: n * n - 1 fits into 63 bits
 
@@ -76,7 +77,7 @@ def _checked_ends(
     src: ArrayLike, dst: ArrayLike, n_nodes: int | None, weights: ArrayLike | None
 ) -> tuple[np.ndarray, np.ndarray, int, np.ndarray]:
     """Return the ends of edges, the number of nodes and the weights, checked; see csr_from_coo."""
-    src, dst = np.asarray(src), np.asarray(dst)
+    src, dst = as_array(src), as_array(dst)
     if src.ndim != 1 or src.shape != dst.shape:
         raise GraphError(f"src and dst must be two arrays of one length, got shapes {src.shape} and {dst.shape}")
     for what, ids in (("src", src), ("dst", dst)):
@@ -94,7 +95,7 @@ def _checked_ends(
     if weights is None:
         data = np.ones(len(src), np.float32)
     else:
-        data = np.asarray(weights)
+        data = as_array(weights)
         if data.shape != src.shape:
             raise GraphError(f"weights has shape {data.shape}, expected {src.shape}")
         if data.dtype.kind not in "biuf":

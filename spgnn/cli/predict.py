@@ -27,7 +27,7 @@ from .options import Sections, complete, output_options
     default="",
     shell_complete=complete,
     metavar="FILE",
-    help="file to write: .npy, .csv, .parquet [RUN/predictions.npy]",
+    help="file to write: .npy, .csv, .parquet, .h5ad [RUN/predictions.npy]",
 )
 @click.option("--proba", is_flag=True, help="the probability of each class too; in .npy alone, (N, C)")
 @click.option(
@@ -35,7 +35,7 @@ from .options import Sections, complete, output_options
     default="",
     shell_complete=complete,
     metavar="FILE",
-    help="also write the inputs of the last layer, .npy (N, hidden)",
+    help="also write the inputs of the last layer, .npy or .h5ad",
 )
 @click.option(
     "--evaluation",
@@ -69,6 +69,7 @@ def predict(run: str, as_json: bool, **options: Any) -> None:
 
     Works in one process or on any number of ranks of mpirun or srun. The files are in original node order: .npy has a
     number per node, .csv and .parquet the columns id and class, with the names that GRAPH has, and p_CLASS of --proba.
+    A file .h5ad, which has the cells of GRAPH, gets columns of obs and matrices of obsm.
     Without --graph, the graph has to be the one that RUN was trained on.
 
     \b

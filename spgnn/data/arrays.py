@@ -20,6 +20,7 @@ from ..graph.host_array import as_array
 from ..graph.structure import as_weights, check_duplicates
 from ..terminal import say
 from .by_type import MASKS, typed_graph
+from .readers.h5ad import from_anndata
 from .readers.make_graph import as_float, named_labels
 
 PYG_NAMES = {"edge_index", "adj_t", "edge_weight", "edge_attr", "x", "y", "num_nodes", "ptr", "src", "dst", *MASKS}
@@ -245,6 +246,7 @@ FROM_LIBRARY: dict[str, Callable[..., Graph]] = {
     "networkx": from_networkx,
     "torch_geometric": from_pyg,
     "dgl": from_dgl,
+    "anndata": from_anndata,
     "petsc4py": from_petsc,
 }
 

@@ -23,7 +23,7 @@ from ..terminal import say
 from .bipartite import bipartite_graph, shared_note
 from .readers.edge_features import Places, attributes_of_columns, places_of_columns, rows_of_files
 from .readers.heads import IDS, SOURCE_NAMES, TARGET_NAMES, edge_columns, kinds_of
-from .readers.make_graph import check_node_count, no_label_notes
+from .readers.make_graph import check_node_count, no_label_notes, with_components
 from .table_columns import (
     APART,
     ID_NAMES,
@@ -388,11 +388,12 @@ class NodeTable:
         odd = {name: odd_value(self.table.column(name)) for name in left}
         return [f"{name} ({odd[name].said.strip(': ')})" if odd[name].is_alone else name for name in left]
 
-    def _checked(self, names: Sequence[str]) -> list[str]:
+    def _checked(self, given: Sequence[str]) -> list[str]:
+        names = with_components(given, self.names)
         for name in names:
             if name not in self.names:
                 raise FormatError(f"{self.where}: no column {name!r}{nearest(name, self.names)}")
-        return list(names)
+        return names
 
 
 def _name(graph: Graph, is_lost_N: np.ndarray) -> object:

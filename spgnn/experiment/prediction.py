@@ -13,6 +13,7 @@ from ..atomic import check_not_read, check_writable
 from ..config import NAMED_FILE, Distribution, TrainConfig, input_files, is_of_run, read_toml, toml_values
 from ..config.names import Evaluation, Task
 from ..cost.pairs import valid_replications
+from ..data.readers.anndata_file import ENDING, add_to_h5ad
 from ..dist import Communicator
 from ..dist.consistency import digest
 from ..distgraph import DistGraph, Parts
@@ -150,7 +151,7 @@ def predict(
     config, graph = run.config, source or run.graph
     inputs = (graph, *(() if source else (*input_files(config).values(), config.partition)))
     for option, path in (("--out", out), ("--embeddings", embeddings)):
-        if path:
+        if path and not path.endswith(ENDING):  # of cells, which get new columns
             together(comm, check_not_read, path, option, inputs, root=0)
     given = asdict(wanted) | {"out": out or "", "embeddings": embeddings or ""}
     given["weights"] = digest(*(run.state[name].numpy() for name in sorted(run.state)))
@@ -168,7 +169,7 @@ def predict(
     together(comm, _write, target, computed, "--out" if out else "", root=0)
     report = {"predictions": str(target), "n": 0, "classes": run.spec.arguments["n_classes"], "ranks": comm.size}
     if embeddings:
-        together(comm, write_array, Path(embeddings), computed.embeddings_NF, "--embeddings", root=0)
+        together(comm, _write_embeddings, Path(embeddings), computed, root=0)
         report["embeddings"] = embeddings
     return finite(report | computed.found)
 
@@ -325,12 +326,27 @@ def _compute_parts(
 def _write(path: Path, computed: Computed, option: str) -> None:
     """Write predictions; where they are the run's own, also the table of a graph with names."""
     predictions_N, proba_NC, names = computed.predictions_N, computed.proba_NC, computed.names
+    if path.suffix == ENDING:
+        columns = prediction_columns(predictions_N, names)
+        obsm = {} if proba_NC is None else {"spgnn_proba": proba_NC}
+        add_to_h5ad(path, columns.pop("id"), option, {f"spgnn_{name}": of for name, of in columns.items()}, obsm)
+        return
     if path.suffix in (".csv", ".parquet"):
         write_table(path, prediction_columns(predictions_N, names, proba_NC), option)
         return
     write_array(path, predictions_N if proba_NC is None else proba_NC, option)
     if not option and names.has_any:
         write_table(path.with_name(NAMED_FILE), prediction_columns(predictions_N, names))
+
+
+def _write_embeddings(path: Path, computed: Computed) -> None:
+    """Write the inputs of the last layer: an array, or X_spgnn of obsm in a file of cells."""
+    assert computed.embeddings_NF is not None
+    if path.suffix == ENDING:
+        ids = computed.names.of_rows(len(computed.embeddings_NF))["id"]
+        add_to_h5ad(path, ids, "--embeddings", obsm={"X_spgnn": computed.embeddings_NF})
+    else:
+        write_array(path, computed.embeddings_NF, "--embeddings")
 
 
 def _check_outputs(folder: Path, source: str | None, out: str | None, embeddings: str | None, proba: bool) -> None:
@@ -348,10 +364,14 @@ def _check_outputs(folder: Path, source: str | None, out: str | None, embeddings
         is_own = option == "out" and source is None and path.resolve() == own.resolve()
         if is_of_run(folder, path) and not is_own:
             raise UsageError(f"--{option} {path}: is a file of the run; choose another")
-        endings = (".npy", ".csv", ".parquet") if option == "out" else (".npy",)
+        endings = (".npy", ".csv", ".parquet", ENDING) if option == "out" else (".npy", ENDING)
         if path.suffix not in ("", *endings):
             raise UsageError(f"--{option} {path}: expected a file {' or '.join(endings)}")
-    if out and embeddings and Path(out).resolve() == Path(embeddings).resolve():
+        if path.suffix == ENDING and not path.is_file():
+            raise UsageError(
+                f"--{option} {path}: no such file; predictions are added to a file of the same cells: copy it"
+            )
+    if out and embeddings and not out.endswith(ENDING) and Path(out).resolve() == Path(embeddings).resolve():
         raise UsageError(f"--embeddings {embeddings}: is --out already; choose another file")
 
 

@@ -13,7 +13,7 @@ from spgnn.errors import FormatError, InputError
 DIRECTED = [key for key in tiny.WRITERS if key[0] not in ("metis", "planetoid", "triples", "interactions")]
 WEIGHTED = {
     ("edges", "csv"), ("parquet", "one file"), ("dimacs", "arcs"), ("mtx", "plain"), ("scipy", "csr"),
-    ("scipy", "csc"), ("scipy", "coo"),
+    ("scipy", "csc"), ("scipy", "coo"), ("h5ad", "csr"), ("h5ad", "csc"),
 }  # fmt: skip
 ENTIRE = [key for key in DIRECTED if key[0] in ("gnn-benchmark", "heterophilous", "graphsaint", "ogb")]
 

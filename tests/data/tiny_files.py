@@ -5,6 +5,7 @@ same directed graph of N = 6 nodes with 7 edges; node 5 is isolated.
 """
 
 import gzip
+import importlib.util
 import io
 import json
 import pickle
@@ -69,6 +70,39 @@ def write_mtx(folder, compress=False, values="real"):
 
 def write_mtx_gz(folder):
     return write_mtx(folder, compress=True, values="pattern")
+
+
+def write_h5ad(folder, form="csr", **more):
+    """Cells c0 ... of classes and numbers, with spatial places; more: {path in the file: numbers}."""
+    import h5py
+
+    def table(group, index, columns):
+        group.attrs.update({"encoding-type": "dataframe", "_index": "_index"})
+        group.attrs.create("column-order", [*columns], dtype=h5py.string_dtype())
+        group.create_dataset("_index", data=index, dtype=h5py.string_dtype())
+        for name, values in columns.items():
+            group[name] = values
+
+    def matrix(group, M):
+        group.attrs.update({"encoding-type": f"{form}_matrix", "shape": M.shape})
+        for name in ("data", "indices", "indptr"):
+            group[name] = getattr(M.asformat(form), name)
+
+    path = folder / f"{form}.h5ad"
+    with h5py.File(path, "w") as file:
+        table(file.create_group("obs"), [f"c{i}" for i in range(N)], {"size": np.arange(N) / 2})
+        kind = file.create_group("obs/kind")
+        kind.attrs["encoding-type"], kind["codes"] = "categorical", np.where(SPLIT < 0, -1, Y)
+        kind.create_dataset("categories", data=["B", "NK", "T"], dtype=h5py.string_dtype())
+        file["obs"].attrs.create("column-order", ["size", "kind"], dtype=h5py.string_dtype())
+        table(file.create_group("var"), ["g0", "g1", "g2"], {})
+        matrix(file.create_group("X"), sp.csr_array(X))
+        matrix(file.create_group("obsp/connectivities"), adjacency(WEIGHTS))
+        matrix(file.create_group("obsp/distances"), adjacency(WEIGHTS))
+        file["obsm/spatial"] = X[:, :2]
+        for name, numbers in more.items():
+            file[name] = numbers
+    return path
 
 
 def write_metis(folder):
@@ -238,3 +272,5 @@ WRITERS = {
     ("ogb", "gz"): write_ogb, ("planetoid", "python 2"): write_planetoid, ("triples", "prefix"): write_official,
     ("interactions", "prefix"): lambda folder: write_official(folder, "0 1 2\n1 2 3 4\n2\n", "0 3\n2 0 1\n"),
 }  # fmt: skip
+if importlib.util.find_spec("h5py"):
+    WRITERS |= {("h5ad", "csr"): write_h5ad, ("h5ad", "csc"): lambda folder: write_h5ad(folder, "csc")}

@@ -5,6 +5,7 @@ from . import (  # noqa: F401
     dimacs,
     edges,
     graphsaint,
+    h5ad,
     metis,
     mtx,
     npz_graphs,

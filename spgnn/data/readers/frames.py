@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...atomic import open_regular
 from ...errors import FormatError, InputError
+from .anndata_file import is_h5ad_file, obs_columns
 from .heads import ENDINGS, Head, edge_blocks, read_title
 from .lines import number_wanted
 from .make_graph import NO_VALUE
@@ -28,8 +29,9 @@ ROW = re.compile(r"[Rr]ow #(\d+)")
 
 
 def is_table(path: Path) -> bool:
-    """Whether a path names a table: text, or Parquet, a file or a folder of parts."""
-    return is_parquet(path) or (path.is_file() and without_packing(path.name.lower()).endswith(ENDINGS))
+    """Whether a path names a table: text, AnnData's cells, or Parquet, a file or a folder of parts."""
+    is_text = path.is_file() and without_packing(path.name.lower()).endswith(ENDINGS)
+    return is_text or is_h5ad_file(path) or is_parquet(path)
 
 
 def is_parquet(path: Path) -> bool:
@@ -53,6 +55,11 @@ def read_frame(
     if is_parquet(path):
         with open_parquet(path) as parts:
             return parts.to_table(), []
+    if is_h5ad_file(path):
+        pyarrow, (columns, notes) = arrow(path), obs_columns(path)
+        with _naming(path, 0):
+            columns = {name: pyarrow.array(column, from_pandas=True) for name, column in columns.items()}
+            return pyarrow.table(columns), notes
     names, separator, skip, line, taken = read_title(path, known)
     check_names(path, names)
     head, notes = Head(skip, False, (), 0, 0, None, separator, False, line), [f"{path}: {taken}"] * bool(taken)

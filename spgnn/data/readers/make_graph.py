@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -221,6 +221,13 @@ def split_of_array(where: str, rows: np.ndarray) -> np.ndarray:
     if rows.ndim != 2 or rows.shape[1] != 3:
         raise FormatError(f"{where}: is bool of shape {rows.shape}; expected (N, 3): masks of train, val and test")
     return split_of(where, len(rows), {role: np.flatnonzero(rows[:, role]) for role in (TRAIN, VAL, TEST)})
+
+
+def with_components(names: Sequence[str], known: Iterable[str]) -> list[str]:
+    """Return names of columns, for a name U that none has those of its components U_0, U_1, ..., which are known."""
+    known = {*known}
+    parts = lambda name: [part for c in range(len(known)) if (part := f"{name}_{c}") in known]
+    return [part for name in names for part in ([name] if name in known else parts(name) or [name])]
 
 
 def graph_name(path: Path) -> str:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # what a type checker finds under these names
         from_petsc as from_petsc,
         from_networkx as from_networkx, from_pandas as from_pandas, from_pyg as from_pyg, from_dgl as from_dgl,
         from_anndata as from_anndata,
+        from_meshio as from_meshio,
     )  # fmt: skip
     from .partition import (
         Partition as Partition, part_graph as part_graph, load_partition as load_partition,
@@ -65,7 +66,7 @@ __version__ = "0.2.0"
 # Where names are: in which part of the package.
 _NAMES = {
     "graph": "Graph graph_from_coo normalise random_split split_links",
-    "data": "load_graph save_graph convert from_scipy from_networkx from_pandas from_pyg from_dgl from_anndata from_petsc",
+    "data": "load_graph save_graph convert from_scipy from_networkx from_pandas from_pyg from_dgl from_anndata from_meshio from_petsc",
     "partition": "Partition part_graph load_partition save_partition partitioner part_stream part_to_folder streaming_partitioner",
     "samplers": "sampler Sampler Subgraph",
     "analysis": "measure VolumeReport",

@@ -7,6 +7,7 @@ from .gallery import GALLERY, generate
 from .load import BUILT_IN, File, Named, is_built_in, load_graph, resolve
 from .native import load_native
 from .readers.h5ad import from_anndata
+from .readers.mesh import from_meshio
 from .save import check, convert, report, save_graph
 from .tables import from_pandas
 from .wordnet import load_wordnet
@@ -14,6 +15,7 @@ from .wordnet import load_wordnet
 __all__ = [
     "BUILT_IN", "GALLERY", "File", "Named", "check", "convert", "detect_format", "from_coo", "from_dgl",
     "from_anndata",
+    "from_meshio",
     "from_networkx", "from_pandas", "from_petsc", "from_pyg", "from_scipy", "generate", "is_built_in", "known_formats", "load_graph",
     "load_native", "load_wordnet", "read_graph", "reader", "report", "resolve", "save_graph",
 ]  # fmt: skip

@@ -22,6 +22,7 @@ from ..terminal import say
 from .by_type import MASKS, typed_graph
 from .readers.h5ad import from_anndata
 from .readers.make_graph import as_float, named_labels
+from .readers.mesh import from_meshio
 
 PYG_NAMES = {"edge_index", "adj_t", "edge_weight", "edge_attr", "x", "y", "num_nodes", "ptr", "src", "dst", *MASKS}
 DGL_KEYS = {"X": ("feat", "features", "x"), "y": ("label", "labels", "y")}
@@ -247,6 +248,7 @@ FROM_LIBRARY: dict[str, Callable[..., Graph]] = {
     "torch_geometric": from_pyg,
     "dgl": from_dgl,
     "anndata": from_anndata,
+    "meshio": from_meshio,
     "petsc4py": from_petsc,
 }
 

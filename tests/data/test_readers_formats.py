@@ -10,7 +10,7 @@ import tiny_files as tiny
 from spgnn.data.formats import detect_format, known_formats, read_graph
 from spgnn.errors import FormatError, InputError
 
-DIRECTED = [key for key in tiny.WRITERS if key[0] not in ("metis", "planetoid", "triples", "interactions")]
+DIRECTED = [key for key in tiny.WRITERS if key[0] not in ("metis", "planetoid", "triples", "interactions", "mesh")]
 WEIGHTED = {
     ("edges", "csv"), ("parquet", "one file"), ("dimacs", "arcs"), ("mtx", "plain"), ("scipy", "csr"),
     ("scipy", "csc"), ("scipy", "coo"), ("h5ad", "csr"), ("h5ad", "csc"),

@@ -105,6 +105,17 @@ def write_h5ad(folder, form="csr", **more):
     return path
 
 
+def write_mesh(folder):
+    """Two triangles and a quad, and a line of the boundary that is an edge of the quad too."""
+    import meshio
+
+    points = np.array([[0, 0], [1, 0], [1, 1], [0, 1], [2, 0], [3, 3]], float)
+    cells = [("triangle", [[0, 1, 2], [0, 2, 3]]), ("quad", [[1, 4, 5, 2]]), ("line", [[1, 4]])]
+    data = {"T": points[:, 0] / 3, "U": np.pad(points, ((0, 0), (0, 1)))}
+    meshio.vtu.write(folder / "tiny.vtu", meshio.Mesh(np.pad(points, ((0, 0), (0, 1))), cells, data))
+    return folder / "tiny.vtu"
+
+
 def write_metis(folder):
     return _write_text(folder / "tiny.graph", "% undirected\n5 4\n2 3\n1 3\n1 2 4\n3\n\n")
 
@@ -274,3 +285,5 @@ WRITERS = {
 }  # fmt: skip
 if importlib.util.find_spec("h5py"):
     WRITERS |= {("h5ad", "csr"): write_h5ad, ("h5ad", "csc"): lambda folder: write_h5ad(folder, "csc")}
+if importlib.util.find_spec("meshio"):
+    WRITERS |= {("mesh", "vtu"): write_mesh}

@@ -6,6 +6,7 @@ from . import (  # noqa: F401
     edges,
     graphsaint,
     h5ad,
+    mesh,
     metis,
     mtx,
     npz_graphs,

@@ -16,6 +16,7 @@ from .anndata_file import is_h5ad_file, obs_columns
 from .heads import ENDINGS, Head, edge_blocks, read_title
 from .lines import number_wanted
 from .make_graph import NO_VALUE
+from .mesh_file import is_mesh_file, mesh_columns
 from .text import Progress, without_packing
 
 if TYPE_CHECKING:
@@ -29,9 +30,9 @@ ROW = re.compile(r"[Rr]ow #(\d+)")
 
 
 def is_table(path: Path) -> bool:
-    """Whether a path names a table: text, AnnData's cells, or Parquet, a file or a folder of parts."""
+    """Whether a path names a table: text, AnnData's cells, points of a mesh, or Parquet, a file or a folder of parts."""
     is_text = path.is_file() and without_packing(path.name.lower()).endswith(ENDINGS)
-    return is_text or is_h5ad_file(path) or is_parquet(path)
+    return is_text or is_h5ad_file(path) or is_mesh_file(path) or is_parquet(path)
 
 
 def is_parquet(path: Path) -> bool:
@@ -55,8 +56,8 @@ def read_frame(
     if is_parquet(path):
         with open_parquet(path) as parts:
             return parts.to_table(), []
-    if is_h5ad_file(path):
-        pyarrow, (columns, notes) = arrow(path), obs_columns(path)
+    if is_h5ad_file(path) or is_mesh_file(path):
+        pyarrow, (columns, notes) = arrow(path), obs_columns(path) if is_h5ad_file(path) else (mesh_columns(path), [])
         with _naming(path, 0):
             columns = {name: pyarrow.array(column, from_pandas=True) for name, column in columns.items()}
             return pyarrow.table(columns), notes

@@ -17,6 +17,7 @@ from ..distgraph import DistGraph, Fields, Parts
 from ..errors import UsageError, from_root, together
 from ..graph import Graph
 from ..layers.registry import ModelSpec, listed_spec, operator_of
+from ..layers.stack import norms_of
 from ..samplers import Sampler
 from ..terminal import is_notebook, say
 from ..training.custom import Custom
@@ -145,7 +146,8 @@ def _keep(trainer: Trainer, out: str, is_resumed: bool, given: list[str], report
         trainer.config = replace(config, resume=config.out if is_there else "")
         together(comm, check_outputs, dgraph.name, trainer.config, root=0)
         with kept(dgraph.name, trainer.config, comm) as training:
-            training.train(trainer, spec, Names(dgraph.ids, dgraph.classes), report, given)
+            links = dgraph.links if config.on == "links" else None
+            training.train(trainer, spec, Names(dgraph.ids, dgraph.classes, links=links), report, given)
     return trainer.history
 
 
@@ -153,5 +155,6 @@ def _options_of(dgraph: DistGraph, config: TrainConfig, spec: ModelSpec | None) 
     """Return the options of the command line that distribute this graph for this model."""
     names = ("scheme", "replication", "feature_norm")
     found = {name: getattr(dgraph, name) for name in names} | {"dtype": str(dgraph.A.dtype).removeprefix("torch.")}
-    is_auto = spec is not None and operator_of(config, spec) == dgraph.A.name
+    names_all = spec is not None and None not in norms_of(spec.build())  # no layer reads the graph's own operator
+    is_auto = names_all or (spec is not None and operator_of(config, spec) == dgraph.A.name)
     return found | {"operator": "auto" if is_auto else dgraph.A.name}

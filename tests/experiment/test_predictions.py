@@ -80,6 +80,14 @@ def test_a_run_is_loaded_and_predicts_as_its_model_did(tmp_path):
     assert np.array_equal(own.classes, np.load(tmp_path / "own" / "predictions.npy"))
 
 
+def test_a_run_whose_layers_name_their_operator_predicts_as_its_model_did(tmp_path):
+    name, model = "sbm:n=90,seed=0", Stack(GAT(16, 8, act="relu"), GAT(8, 4, heads=1))
+    dgraph = spgnn.distribute(spgnn.load_graph(name))
+    spgnn.train(model, dgraph, epochs=2, out=tmp_path / "run")
+    expected = spgnn.predict(model, dgraph).probabilities
+    assert np.array_equal(spgnn.predict(tmp_path / "run", name).probabilities, expected)
+
+
 class Doubled(GCN):
     """2 A H W."""
 

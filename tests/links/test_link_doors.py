@@ -7,6 +7,7 @@ import pytest
 from command_line import run
 
 import spgnn.graph.links
+from spgnn.layers import LightGCN, Stack
 
 GRAPH = "sbm:n=80,seed=0"
 
@@ -31,6 +32,16 @@ def test_check_warns_of_leaks_of_a_given_split_and_refuses_those_of_its_own(tmp_
     monkeypatch.setattr(spgnn.graph.links, "_drawn", leaking)
     code, _, err = run(capsys, "check", tmp_path / "kg", "--task", "links", "--split", "random")
     assert code == 3 and "the split leaks, which is a defect of spgnn" in err
+
+
+def test_a_run_of_python_has_the_names_of_links_and_is_loaded(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bought.csv").write_text("user,item\n" + "".join(f"u{i % 9},i{i * 7 % 13}\n" for i in range(60)))
+    spgnn.convert("bought.csv", "bought", source="user", target="item", relabel=True, bipartite=True)
+    dgraph = spgnn.distribute(spgnn.split_links(spgnn.load_graph("bought"))).with_embedding(4)
+    spgnn.train(Stack(LightGCN(4)), dgraph, task="links", epochs=2, out="run")
+    assert (tmp_path / "run/predictions.csv").read_text().startswith("user,item,split,")
+    assert set(spgnn.load_links("run").top(["u3"], k=2)["user"]) == {"u3"}
 
 
 BAD = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -51,6 +52,7 @@ def report(runs: tuple[str, ...], out: str, pictures: str, as_json: bool) -> Non
         _make(target.parent)
         check_writable(target, "--out")
     folder = _make(Path(pictures)) if pictures else None
+    os.environ.pop("MPLBACKEND", None)  # a notebook's may not be known here; the figures need none
     figures = draw(found) if target or folder else {}
     written: dict[str, object] = {}
     if target is not None:

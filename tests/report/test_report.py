@@ -4,8 +4,10 @@ import base64
 import json
 import os
 import re
+import subprocess
 import sys
 from html.parser import HTMLParser
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -102,6 +104,16 @@ def test_a_training_becomes_a_page_with_its_curves_options_and_bytes(folder, cap
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_the_backend_that_a_notebook_names_is_not_needed(folder):
+    env = os.environ | {
+        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
+    done = subprocess.run([sys.executable, "-m", "spgnn", "report", folder], env=env, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
 def test_where_nothing_is_sent_there_is_no_picture_of_it(folder, capsys):
     pytest.importorskip("matplotlib")
     (folder / "metrics.jsonl").write_text("".join(json.dumps(epoch | {"bytes_sent": 0}) + "\n" for epoch in EPOCHS))

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 
 from ...config.names import Norm
+from ...spmm.operator.facts import computed
+from ...spmm.operator.features import AnyRows
 from ...spmm.operator.place import OUTSIDE, Place
 from ...spmm.operator.subgraph import Block, SubgraphSpMM
 
@@ -20,7 +22,7 @@ from ...spmm.operator.subgraph import Block, SubgraphSpMM
 class Expected:
     """The rows H that a pass reads, by their place in memory, until A has multiplied them; take: called with A H."""
 
-    take: Callable[[torch.Tensor], None]
+    take: Callable[[AnyRows], None]
     place: int | None = None
 
 
@@ -58,8 +60,8 @@ class KeptProduct(SubgraphSpMM):
         self.m, self.S_nF = self.n, S_nF
         self.halo_gF: torch.Tensor | None = None
 
-    node_n = property(lambda self: self.block.node_m[: self.n])
-    selected = work = None
+    node_n = computed(lambda self: self.block.node_m[: self.n])
+    selected = work = computed(lambda self: None)
 
     def with_norm(self, how: Norm | None) -> SubgraphSpMM:
         """Return this operator, which takes the normalisation of the layer that reads the halo."""

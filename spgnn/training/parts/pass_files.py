@@ -15,6 +15,7 @@ from ...distgraph.own_rows import OwnRows, OwnRowsReader
 from ...layers import Stack
 from ...spmm.chains.dropout import drop_rows, is_nothing
 from ...spmm.kernels.buffers import array_of, sum_dtype
+from ...spmm.operator.features import AnyRows
 from ...spmm.operator.subgraph import SubgraphSpMM
 from .column_moments import ColumnMoments
 from .kept_product import Expected, KeptProduct, ProductTaker
@@ -77,7 +78,8 @@ class PassFiles:
         if number == 1 or not self.passes[number - 1].layers[0].is_chain:
             return rows.wide
 
-        def take(S_nF: torch.Tensor) -> None:
+        def take(S_nF: AnyRows) -> None:
+            assert isinstance(S_nF, torch.Tensor)  # of hidden rows
             self.scratch.write(_products(number), rows.p, S_nF)
             self.products.add((number, rows.p))
 

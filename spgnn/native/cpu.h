@@ -76,7 +76,7 @@ inline int chosen_isa(const std::string& name) {
 
 // Call a function of the namespace of an instruction set: ON(isa, rows(p, begin, end)).
 #ifndef SPGNN_DISPATCH
-#define ON(isa, ...) (base::__VA_ARGS__)
+#define ON(isa, ...) ((void)(isa), base::__VA_ARGS__)
 #elif SPGNN_BUILT == 7
 #define ON(isa, ...) ((isa) == 2 ? avx512::__VA_ARGS__ : (isa) == 1 ? avx2::__VA_ARGS__ : base::__VA_ARGS__)
 #elif SPGNN_BUILT == 5
@@ -84,5 +84,5 @@ inline int chosen_isa(const std::string& name) {
 #elif SPGNN_BUILT == 3
 #define ON(isa, ...) ((isa) == 1 ? avx2::__VA_ARGS__ : base::__VA_ARGS__)
 #else
-#define ON(isa, ...) (base::__VA_ARGS__)
+#define ON(isa, ...) ((void)(isa), base::__VA_ARGS__)
 #endif

@@ -51,16 +51,14 @@ struct Halves<64> {
 };
 #endif
 #else
-template <int BYTES>
-struct Halves {
-    typedef uint32_t reg __attribute__((vector_size(BYTES)));
+template <>
+struct Halves<16> {
+    typedef uint32_t reg __attribute__((vector_size(16)));
     static inline reg load(const uint16_t* p) {
-        reg v;
-        for (int i = 0; i < BYTES / 4; ++i) v[i] = uint32_t(p[i]) << 16;
-        return v;
+        return reg{uint32_t(p[0]) << 16, uint32_t(p[1]) << 16, uint32_t(p[2]) << 16, uint32_t(p[3]) << 16};
     }
     static inline void store(uint16_t* p, reg v) {
-        for (int i = 0; i < BYTES / 4; ++i) p[i] = uint16_t(v[i] >> 16);
+        for (int i = 0; i < 4; ++i) p[i] = uint16_t(v[i] >> 16);
     }
 };
 #endif

@@ -19,7 +19,7 @@ from ..cost.memory import OWNER_BYTES
 from ..cost.workload import HALO
 from ..errors import GraphError, ResourceError, SpgnnError, UsageError
 from ..graph import Graph
-from ..layers.registry import FAMILIES, ModelSpec
+from ..layers.registry import FAMILIES, ModelSpec, operator_of
 from ..partition import PartitionFolder
 from ..spmm.kernels.buffers import sum_dtype
 from ..training.parts.average_options import check_average
@@ -53,7 +53,8 @@ class PartNeeds:
         passes = passes_of(model.to(sum_dtype(dtype)))
         is_sparse = sizes.x_nnz is not None
         written = written_by(passes, sizes.n_features, is_sparse, dtype)
-        self.sizes, self.needs = sizes, Needs(passes, written, sizes.n_features, dtype, is_sparse)
+        of_owners = tuple(one.is_own_transpose(operator_of(config), sizes.is_symmetric) for one in passes)
+        self.sizes, self.needs = sizes, Needs(passes, written, sizes.n_features, dtype, is_sparse, of_owners)
         process, weights = load_machine(Distribution.machine).process_bytes, sum(w.nbytes for w in model.parameters())
         self.fixed = int(process + TRAINING_BYTES) + OWNER_BYTES * sizes.n_nodes + WEIGHTS * weights
 

@@ -1,6 +1,7 @@
-"""S = A H of a pass, which the layers write and their gradients read: backward needs no rows of the halo, and multiplies once.
+"""S = A H of a pass, which the layers write and their gradients read: backward needs no rows of the halo.
 
-Of Z = f(S, H), of own rows alone, autograd gives dS and dH of own rows; A' dS is added to these, and to the halo's.
+Of Z = f(S, H), of own rows alone, autograd gives dS and dH. A' dS, of own rows and of the halo, is added to dH. Where A is
+its transpose, the owners of rows make it: they read dS of their halo.
 Shapes: n own nodes of a part, m with its halo, F columns.
 """
 
@@ -20,14 +21,20 @@ from ...spmm.operator.subgraph import Block, SubgraphSpMM
 
 @dataclass(slots=True, eq=False)
 class Expected:
-    """The rows H that a pass reads, by their place in memory, until A has multiplied them; take: called with A H."""
+    """The rows H that a pass reads, by place in memory and shape, until A has multiplied them; take: called with A H."""
 
     take: Callable[[AnyRows], None]
-    place: int | None = None
+    place: tuple[int, torch.Size] | None = None
+
+    def expect(self, H_mF: torch.Tensor) -> None:
+        """Wait for these rows."""
+        self.place = H_mF.data_ptr(), H_mF.shape
 
 
 class ProductTaker(SubgraphSpMM):
     """The operator (n, m) of a part in a pass that computes: it hands out A H of the rows that the pass reads."""
+
+    order = "spmm_first"
 
     def __init__(self, block: Block, expected: Expected, how: Norm | None = None):
         super().__init__(block, how)
@@ -41,7 +48,7 @@ class ProductTaker(SubgraphSpMM):
         """Return relu(A H + add + b), (n, F)."""
         Z_nF = super().apply(H_mF, bias_F, relu, dtype, place, add_nF, ghosts_gF)
         is_product = bias_F is None and add_nF is None and not relu and Z_nF.dtype == self.dtype
-        if is_product and self.expected.place is not None and H_mF.data_ptr() == self.expected.place:
+        if is_product and self.expected.place == (H_mF.data_ptr(), H_mF.shape):
             self.expected.take(Z_nF)
         self.expected.place = None
         return Z_nF
@@ -51,14 +58,16 @@ class KeptProduct(SubgraphSpMM):
     """The operator of a part on own rows alone, A H being known: `apply` returns it, `adjoint` the own rows of A' G.
 
     Args: S_nF  A H. halo_gF: the other rows of A' G, once backward has made them.
+          give  called with G, and `adjoint` returns zeros: A' G is made later. None: it is made at once.
     """
 
     order = "spmm_first"
 
-    def __init__(self, block: Block, S_nF: torch.Tensor, how: Norm | None = None):
-        super().__init__(block, how)
-        self.m, self.S_nF = self.n, S_nF
+    def __init__(self, block: Block, S_nF: torch.Tensor, give: Callable[[torch.Tensor], None] | None = None):
+        super().__init__(block)
+        self.m, self.S_nF, self.give = self.n, S_nF, give
         self.halo_gF: torch.Tensor | None = None
+        self.none_at = 0  # where the zeros are
 
     node_n = computed(lambda self: self.block.node_m[: self.n])
     selected = work = computed(lambda self: None)
@@ -68,6 +77,10 @@ class KeptProduct(SubgraphSpMM):
         self.name = how or self.name
         return self
 
+    def is_all(self, dH_nF: torch.Tensor) -> bool:
+        """Whether a gradient of own rows is these zeros: A' G is all there is."""
+        return self.none_at == dH_nF.data_ptr()
+
     def apply(self, H_mF, bias_F=None, relu=False, dtype=None, place: Place = OUTSIDE, add_nF=None, ghosts_gF=None):
         """Return A H, as it was kept."""
         assert bias_F is None and add_nF is None and not relu  # as it was taken
@@ -75,6 +88,13 @@ class KeptProduct(SubgraphSpMM):
 
     def adjoint(self, G_nF: torch.Tensor, place: Place = OUTSIDE, add_mF: torch.Tensor | None = None) -> torch.Tensor:
         """Return the own rows of A' G, (n, F)."""
+        if self.give is not None:
+            self.give(G_nF)
+            if add_mF is not None:
+                return add_mF
+            none_nF = self.pool.empty(*G_nF.shape, dtype=G_nF.dtype).zero_()
+            self.none_at = none_nF.data_ptr()
+            return none_nF
         out_mF = self.A.adjoint(G_nF, self.pool.empty(self.block.shape[1], G_nF.shape[1], dtype=self.dtype))
         self.halo_gF = out_mF[self.n :]
         return out_mF[: self.n] if add_mF is None else out_mF[: self.n].add_(add_mF)

@@ -75,7 +75,9 @@ class OutOfCore:
             raise ShapeError(f"{parts.name} has {self.reader.n_features} features; layer 1 reads {f_in}")
         is_sparse = parts.source.facts.is_sparse
         written = written_by(passes, self.reader.n_features, is_sparse, dtype)
-        self.needs = Needs(passes, written, self.reader.n_features, dtype, is_sparse)
+        facts = (parts.how.operator, parts.source.facts.is_symmetric)
+        of_owners = tuple(one.is_own_transpose(*facts) for one in passes)
+        self.needs = Needs(passes, written, self.reader.n_features, dtype, is_sparse, of_owners)
         self.bytes_read = 0
         self._open: OwnRows | None = None
         self._is_back = False  # every other pass visits the parts backwards, so that the part in memory is read once

@@ -42,6 +42,7 @@ class PassFiles:
         self.scratch, self.counts_kk = scratch, counts_kk
         self.moments: dict[int, ColumnMoments] = {}  # of this epoch, by the pass that reads the rows
         self.products: set[tuple[int, int]] = set()  # passes and parts whose A H is kept
+        self.without: set[tuple[int, int]] = set()  # whose rows have no gradient but that of their products
 
     @property
     def parts(self) -> Parts:
@@ -63,14 +64,17 @@ class PassFiles:
 
     def inputs(self, number: int, rows: OwnRows) -> torch.Tensor:
         """Return the rows that a pass reads of a part: of own nodes, then of the halo, gathered from their owners."""
-        p, (width, dtype) = rows.p, self.written[number - 2]
+        width, dtype = self.written[number - 2]
         reads_halo = self.passes[number - 1].hops
+        return self._gathered(_rows(number - 1), rows, width, dtype, bool(reads_halo))
+
+    def _gathered(self, name: str, rows: OwnRows, width: int, dtype: torch.dtype, reads_halo: bool) -> torch.Tensor:
+        """Return the rows of files of own nodes, then those that their owners have of the halo."""
         H = self.reader.layout.pool.empty(len(rows.node_m) if reads_halo else rows.n, width, dtype=dtype)
         bits, n = array_of(H), rows.n
-        self.scratch.read(_rows(number - 1), p, bits[:n])
+        self.scratch.read(name, rows.p, bits[:n])
         for q, of_q, places in self._halo(rows) if reads_halo else ():
-            n_q = self.parts.sizes(q)["n"]
-            self.scratch.rows(_rows(number - 1), q, n_q, places, bits[n:][of_q])
+            self.scratch.rows(name, q, self.parts.sizes(q)["n"], places, bits[n:][of_q])
         return H
 
     def taking(self, number: int, rows: OwnRows) -> SubgraphSpMM:
@@ -89,7 +93,14 @@ class PassFiles:
         """Return the operator of a part in a pass backward whose A H is kept; None where it is not."""
         if (number, rows.p) not in self.products:
             return None
-        return KeptProduct(rows.wide.block, self._file_rows(_products(number), rows.p, rows.n, number - 1))
+        S_nF = self._file_rows(_products(number), rows.p, rows.n, number - 1)
+        give = (lambda G_nF: self.scratch.write(_sums(number), rows.p, G_nF)) if self._is_pulled(number) else None
+        return KeptProduct(rows.wide.block, S_nF, give)
+
+    def _is_pulled(self, number: int) -> bool:
+        """Whether owners make the gradient of the rows that a pass reads: its A H is kept, and A its own transpose."""
+        is_kept, parts = (number, self.parts.own[0]) in self.products, self.parts
+        return is_kept and self.passes[number - 1].is_own_transpose(parts.how.operator, parts.source.facts.is_symmetric)
 
     def read_own(self, number: int, p: int) -> torch.Tensor:
         """Return the rows of own nodes that a pass reads, as they were written."""
@@ -140,8 +151,11 @@ class PassFiles:
         Args: G_F  of own rows and halo, or, of a pass whose A H was kept, of own rows.
         """
         n, scratch = rows.n, self.scratch
+        if product is not None and product.is_all(G_F):
+            self.without.add((number, rows.p))
+            return
         scratch.write(_gradients(number), rows.p, G_F[:n])
-        if not self.passes[number].hops:
+        if not self.passes[number].hops or self._is_pulled(number + 1):
             return
         if product is None:
             G_gF = G_F[n:]
@@ -155,23 +169,32 @@ class PassFiles:
 
     def arrived(self, number: int, rows: OwnRows) -> torch.Tensor:
         """Return the gradient of what pass `number` wrote, (n, F): the part's own, then the other parts' in their order."""
-        p, n, counts_kk = rows.p, rows.n, self.counts_kk
-        assert counts_kk is not None  # of a training
-        G_nF = self._file_rows(_gradients(number), p, n, number)
-        total_nF = G_nF.to(sum_dtype(G_nF.dtype))
-        for q in range(self.parts.k) if self.passes[number].hops else ():
-            count, first = int(counts_kk[q, p]), int(counts_kk[q, :p].sum())
-            if count:
-                self.scratch.read(PLACES, q, places := np.empty(count, np.int32), first)
-                total_nF.index_add_(
-                    0,
-                    torch.from_numpy(places).long(),
-                    self._file_rows(_halos(number), q, count, number, first).to(total_nF.dtype),
-                )
+        p, n, (width, dtype) = rows.p, rows.n, self.written[number - 1]
+        if (number, p) in self.without:
+            total_nF = self.reader.layout.pool.empty(n, width, dtype=sum_dtype(dtype)).zero_()
+        else:
+            total_nF = self._file_rows(_gradients(number), p, n, number).to(sum_dtype(dtype))
+        if self._is_pulled(number + 1):
+            D_mF = self._gathered(_sums(number + 1), rows, width, dtype, reads_halo=True)
+            operator = rows.wide.with_norm(self.passes[number].layers[0].operator)
+            total_nF += self._dropped(number + 1, operator.apply(D_mF), rows.node_m[:n])
+        elif self.passes[number].hops:
+            self._add_halos(number, rows, total_nF)
         if (after := self.moments.get(number + 1)) is not None:
             of_norm = after.gradient(self.own(number + 1, p))
             total_nF += self._dropped(number + 1, of_norm, self._own_ids(p))
-        return total_nF.to(G_nF.dtype)
+        return total_nF.to(dtype)
+
+    def _add_halos(self, number: int, rows: OwnRows, total_nF: torch.Tensor) -> None:
+        """Add what other parts have written of the gradients of own rows, in the order of parts."""
+        counts_kk, p = self.counts_kk, rows.p
+        assert counts_kk is not None  # of a training
+        for q in range(self.parts.k):
+            count, first = int(counts_kk[q, p]), int(counts_kk[q, :p].sum())
+            if count:
+                self.scratch.read(PLACES, q, places := np.empty(count, np.int32), first)
+                G_gF = self._file_rows(_halos(number), q, count, number, first)
+                total_nF.index_add_(0, torch.from_numpy(places).long(), G_gF.to(total_nF.dtype))
 
 
 def _rows(number: int) -> str:
@@ -182,6 +205,11 @@ def _rows(number: int) -> str:
 def _products(number: int) -> str:
     """Return the folder of A H of the rows that a pass reads."""
     return f"product-{number}"
+
+
+def _sums(number: int) -> str:
+    """Return the folder of the gradients of A H of a pass; every other pass has the same."""
+    return f"sum-{number % 2}"
 
 
 def _gradients(number: int) -> str:

@@ -22,14 +22,16 @@ HELD_TOO, LEFT_BYTES = 1.2, 100_000_000
 class Needs:
     """Bytes of a training out of core, of any part.
 
-    Args: written  by each pass, width and type; n_features: of X, in a type; is_sparse: X, whose A X is not kept.
+    Args: written  by each pass, width and type; n_features: of X, in a type; is_sparse: X, whose A X is not kept;
+          of_owners  whether the gradients of the rows that each pass reads are made by owners, where A H is kept.
     """
 
     passes: tuple[Pass, ...]
     written: Sequence[tuple[int, torch.dtype]]
     n_features: int
     dtype: torch.dtype
-    is_sparse: bool = False
+    is_sparse: bool
+    of_owners: tuple[bool, ...]
 
     @property
     def kept(self) -> int:
@@ -74,8 +76,9 @@ class Needs:
     def disk(self, n: int, g: int, nnz: int) -> int:
         """Return the bytes of files of parts: rows of hidden layers, A H, two gradients of the widest, A and A', A X."""
         hidden = [read * (1 + is_kept) for (read, _), is_kept in zip(self.rows, self.keeps)][1:]
-        widest = max((read for read, _ in self.rows[1:]), default=0)
-        return n * sum(hidden) + 2 * (n + g) * widest + self.operators(n, g, nnz) + n * self.kept
+        owned = [is_kept and of_owners for is_kept, of_owners in zip(self.keeps, self.of_owners)][1:]
+        sent = [(2 * n if is_owned else n + g) * read for is_owned, (read, _) in zip(owned, self.rows[1:])]
+        return n * sum(hidden) + 2 * max(sent, default=0) + self.operators(n, g, nnz) + n * self.kept
 
     def reads(self, n: int, g: int, nnz: int) -> int:
         """Return the bytes that an epoch reads from files: hidden rows forward and back, their gradients, A of each visit.
@@ -91,9 +94,12 @@ class Needs:
         return total + ((3 * hops - 1) * self.operators(n, g, nnz) // 2 if hops else 0)
 
     def writes(self, n: int, g: int) -> int:
-        """Return the bytes that an epoch writes: hidden rows, A H, and the gradients of the rows that are read."""
-        passes = list(zip(self.passes, self.rows, self.keeps))[1:]
-        return sum(read * (n * (2 + is_kept) + g * bool(one.hops)) for one, (read, _), is_kept in passes)
+        """Return the bytes that an epoch writes: hidden rows, A H, and gradients, of owners or of the rows that are read."""
+        total = 0
+        for one, (read, _), is_kept, of_owners in list(zip(self.passes, self.rows, self.keeps, self.of_owners))[1:]:
+            sent = n if not one.hops or (is_kept and of_owners) else n + g
+            total += read * (n * (1 + is_kept) + sent)
+        return total
 
 
 def sizes_of(parts: Parts, own: Iterable[int]) -> tuple[int, int, int]:

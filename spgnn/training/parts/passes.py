@@ -29,6 +29,7 @@ from ...spmm.operator.subgraph import Block, SubgraphSpMM
 from ...spmm.operator.timing import Operations
 from .kept_product import ProductTaker
 
+OWN_TRANSPOSES = ("gcn", "sym", "none", "loops")  # normalisations of an undirected graph
 TOGETHER = "use --evaluation together"
 Step = Callable[[Any, torch.Tensor], torch.Tensor]  # (A, H) -> rows of own nodes
 Moments = tuple[torch.Tensor, torch.Tensor]  # mean and variance of each column over all nodes
@@ -69,6 +70,10 @@ class Pass:
         """Whether the rows of the halo are read: 1 or 0."""
         return self.layers[0].hops
 
+    def is_own_transpose(self, default: Norm, is_undirected: bool) -> bool:
+        """Whether A of the first layer is its own transpose; default: the normalisation of layers that name none."""
+        return is_undirected and (self.layers[0].operator or default) in OWN_TRANSPOSES
+
     @property
     def norm(self) -> nn.BatchNorm1d | None:
         """The BatchNorm that needs the moments of all rows that are read; None where there is none, and in evaluation."""
@@ -89,7 +94,7 @@ class Pass:
             A_l = A.at(layer.number, is_last and layer is self.layers[-1], layer.operator, key)
             H = A_l.drop(H, rate if layer.is_first else 0.0, draw=0)
             if isinstance(A, ProductTaker) and layer.is_chain:
-                A.expected.place = H.data_ptr()
+                A.expected.expect(H)
             with mixed_precision(A_l):
                 if layer.norm is not None and moments is not None:
                     H = _normalised(layer.norm, H if torch.is_tensor(H) else H.dense(), moments)

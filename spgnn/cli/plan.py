@@ -74,8 +74,7 @@ def plan(graph: str, config: PlanConfig, as_json: bool) -> None:
     memory and out of core, with the commands to run:
 
     \b
-      spgnn plan sizes:nodes=111M,edges=1.6G,features=128,classes=172 \
-          --ranks 1,8 --machine ethernet-1g --layers 3
+      spgnn plan sizes:nodes=1M,edges=16M,features=64,classes=9 --ranks 1,8
     """
     from ..analysis.plan import fastest
 

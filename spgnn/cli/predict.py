@@ -27,7 +27,7 @@ from .options import Sections, complete, output_options
     default="",
     shell_complete=complete,
     metavar="FILE",
-    help="file to write: .npy, .csv, .parquet, .h5ad [RUN/predictions.npy]",
+    help=".npy, .csv, .parquet or .h5ad [RUN/predictions.npy]",
 )
 @click.option("--proba", is_flag=True, help="the probability of each class too; in .npy alone, (N, C)")
 @click.option(

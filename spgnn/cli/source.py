@@ -34,7 +34,8 @@ SRC_HELP = f"""\b
 SRC is a file, a folder, or the common prefix of files, as of Planetoid's and
 of train, valid and test of triples, in one of the formats
   {", ".join(FORMATS[:7])},
-  {", ".join(FORMATS[7:])}.
+  {", ".join(FORMATS[7:16])},
+  {", ".join(FORMATS[16:])}.
 """
 
 

@@ -93,4 +93,5 @@ PARTITIONERS = ("metis", "volume", "entropy", *STREAMING, "block", "random")
 FORMATS = (
     *("planetoid", "gnn-benchmark", "graphsaint", "ogb", "heterophilous", "triples", "tables"),
     *("interactions", "edges", "parquet", "mtx", "metis", "dimacs", "scipy", "binary", "native"),
+    *("h5ad", "mesh"),
 )

@@ -151,7 +151,7 @@ def predict(
     config, graph = run.config, source or run.graph
     inputs = (graph, *(() if source else (*input_files(config).values(), config.partition)))
     for option, path in (("--out", out), ("--embeddings", embeddings)):
-        if path and not path.endswith(ENDING):  # of cells, which get new columns
+        if path and not str(path).endswith(ENDING):  # of cells, which get new columns
             together(comm, check_not_read, path, option, inputs, root=0)
     given = asdict(wanted) | {"out": out or "", "embeddings": embeddings or ""}
     given["weights"] = digest(*(run.state[name].numpy() for name in sorted(run.state)))
@@ -371,7 +371,7 @@ def _check_outputs(folder: Path, source: str | None, out: str | None, embeddings
             raise UsageError(
                 f"--{option} {path}: no such file; predictions are added to a file of the same cells: copy it"
             )
-    if out and embeddings and not out.endswith(ENDING) and Path(out).resolve() == Path(embeddings).resolve():
+    if out and embeddings and not str(out).endswith(ENDING) and Path(out).resolve() == Path(embeddings).resolve():
         raise UsageError(f"--embeddings {embeddings}: is --out already; choose another file")
 
 

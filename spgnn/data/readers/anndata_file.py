@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ...atomic import new_file
+from ...atomic import new_file, open_regular
 from ...errors import FormatError, GraphError, InputError, nearest
 from .make_graph import checked_parts
 from .text import FREE_BYTES, MAX_RATIO
@@ -149,7 +149,7 @@ def add_to_h5ad(
     if len(own) != len(ids) or not np.array_equal(own, ids.astype(str).astype(object)):
         raise GraphError(f"{option} {path}: has not the cells of the graph; expected {len(ids):,} with the same names")
     with new_file(path, option) as new:
-        with open(path, "rb") as old:
+        with open_regular(path) as old:
             shutil.copyfileobj(old, new)
         new.flush()
         with h5py.File(f"/proc/self/fd/{new.fileno()}", "r+", locking=False) as file:

@@ -42,7 +42,7 @@ class PassFiles:
         self.scratch, self.counts_kk = scratch, counts_kk
         self.moments: dict[int, ColumnMoments] = {}  # of this epoch, by the pass that reads the rows
         self.products: set[tuple[int, int]] = set()  # passes and parts whose A H is kept
-        self.without: set[tuple[int, int]] = set()  # whose rows have no gradient but that of their products
+        self.without: set[tuple[int, int]] = set()  # whose rows have no other gradient than from products
 
     @property
     def parts(self) -> Parts:
@@ -177,7 +177,9 @@ class PassFiles:
         if self._is_pulled(number + 1):
             D_mF = self._gathered(_sums(number + 1), rows, width, dtype, reads_halo=True)
             operator = rows.wide.with_norm(self.passes[number].layers[0].operator)
-            total_nF += self._dropped(number + 1, operator.apply(D_mF), rows.node_m[:n])
+            product_nF = operator.apply(D_mF)
+            assert isinstance(product_nF, torch.Tensor)  # of dense rows
+            total_nF += self._dropped(number + 1, product_nF, rows.node_m[:n])
         elif self.passes[number].hops:
             self._add_halos(number, rows, total_nF)
         if (after := self.moments.get(number + 1)) is not None:

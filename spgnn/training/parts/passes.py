@@ -157,19 +157,14 @@ def _part_layers(number: int, layer: nn.Module) -> list[PartLayer]:
         raise UsageError(
             f"layer by layer, a layer multiplies with A once; layer {number}, {name}, {hops} times: {TOGETHER}"
         )
-    if number > 1 and type(layer) in SPLITS and not layer.residual and (steps := SPLITS[type(layer)](layer)):
+    is_narrow = isinstance(layer, BuiltIn) and (layer.f_out or 0) < (layer.f_in or 0) and not layer.residual
+    is_split = is_narrow and number > 1 and type(layer) in SPLITS
+    if is_split and (steps := SPLITS[type(layer)](layer)):  # fewer columns are read of the halo, and fewer go back
         return [PartLayer(number, None, 0, steps[0]), PartLayer(number, operator, 1, steps[1], False, is_chain=True)]
     is_chain = isinstance(layer, BuiltIn) and not isinstance(layer, GAT) and getattr(layer, "aggregator", "") != "max"
     if isinstance(layer, BuiltIn) and (layer.f_in or 0) > (layer.f_out or 0):
         is_chain = False  # H W comes first
     return [PartLayer(number, operator, hops, partial(apply_layer, layer), is_chain=is_chain)]
-
-
-def _split_gcn(layer: GCN) -> list[Step]:
-    """Return H W and A (H W) + b where that is narrower than H: fewer columns are read of the halo, and fewer go back."""
-    if layer.f_out >= layer.f_in:
-        return []
-    return [lambda A, H: A.dense(H, layer.W_FC), lambda A, P: layer.finish(A, P, A @ P)]
 
 
 def _split_sage(layer: SAGE) -> list[Step]:
@@ -246,7 +241,10 @@ def _mixhop(layer: MixHop) -> list[Step]:
 
 
 STEPS: dict[type, Callable[[Any], Sequence[Step]]] = {SGC: _sgc, APPNP: _appnp, GCNII: _gcnii, MixHop: _mixhop}
-SPLITS: dict[type, Callable[[Any], list[Step]]] = {GCN: _split_gcn, SAGE: _split_sage}
+SPLITS: dict[type, Callable[[Any], list[Step]]] = {  # H W and A (H W) + b
+    GCN: lambda layer: [lambda A, H: A.dense(H, layer.W_FC), lambda A, P: layer.finish(A, P, A @ P)],
+    SAGE: _split_sage,
+}
 
 
 def _normalised(norm: nn.BatchNorm1d, H: torch.Tensor, moments: Moments) -> torch.Tensor:

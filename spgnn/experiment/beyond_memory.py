@@ -23,7 +23,7 @@ from ..layers.registry import FAMILIES, ModelSpec, operator_of
 from ..partition import PartitionFolder
 from ..spmm.kernels.buffers import sum_dtype
 from ..training.parts.average_options import check_average
-from ..training.parts.pass_needs import Needs
+from ..training.parts.pass_needs import LEFT_BYTES, Needs
 from ..training.parts.passes import passes_of, written_by
 from ..training.parts.scratch import check_room
 from .memory_check import GraphSizes, check_fits, memory_of_parts
@@ -56,7 +56,7 @@ class PartNeeds:
         of_owners = tuple(one.is_own_transpose(operator_of(config), sizes.is_symmetric) for one in passes)
         self.sizes, self.needs = sizes, Needs(passes, written, sizes.n_features, dtype, is_sparse, of_owners)
         process, weights = load_machine(Distribution.machine).process_bytes, sum(w.nbytes for w in model.parameters())
-        self.fixed = int(process + TRAINING_BYTES) + OWNER_BYTES * sizes.n_nodes + WEIGHTS * weights
+        self.fixed = int(process + TRAINING_BYTES) + LEFT_BYTES + OWNER_BYTES * sizes.n_nodes + WEIGHTS * weights
 
     def of_part(self, n: int, g: int, nnz: int) -> int:
         """Return the bytes of one part, beside what is fixed."""

@@ -67,7 +67,6 @@ class KeptProduct(SubgraphSpMM):
         super().__init__(block)
         self.m, self.S_nF, self.give = self.n, S_nF, give
         self.halo_gF: torch.Tensor | None = None
-        self.none_at = 0  # where the zeros are
 
     node_n = computed(lambda self: self.block.node_m[: self.n])
     selected = work = computed(lambda self: None)
@@ -76,10 +75,6 @@ class KeptProduct(SubgraphSpMM):
         """Return this operator, which takes the normalisation of the layer that reads the halo."""
         self.name = how or self.name
         return self
-
-    def is_all(self, dH_nF: torch.Tensor) -> bool:
-        """Whether a gradient of own rows is these zeros: A' G is all there is."""
-        return self.none_at == dH_nF.data_ptr()
 
     def apply(self, H_mF, bias_F=None, relu=False, dtype=None, place: Place = OUTSIDE, add_nF=None, ghosts_gF=None):
         """Return A H, as it was kept."""
@@ -90,11 +85,7 @@ class KeptProduct(SubgraphSpMM):
         """Return the own rows of A' G, (n, F)."""
         if self.give is not None:
             self.give(G_nF)
-            if add_mF is not None:
-                return add_mF
-            none_nF = self.pool.empty(*G_nF.shape, dtype=G_nF.dtype).zero_()
-            self.none_at = none_nF.data_ptr()
-            return none_nF
+            return self.pool.empty(*G_nF.shape, dtype=G_nF.dtype).zero_() if add_mF is None else add_mF
         out_mF = self.A.adjoint(G_nF, self.pool.empty(self.block.shape[1], G_nF.shape[1], dtype=self.dtype))
         self.halo_gF = out_mF[self.n :]
         return out_mF[: self.n] if add_mF is None else out_mF[: self.n].add_(add_mF)

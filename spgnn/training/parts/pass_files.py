@@ -151,7 +151,8 @@ class PassFiles:
         Args: G_F  of own rows and halo, or, of a pass whose A H was kept, of own rows.
         """
         n, scratch = rows.n, self.scratch
-        if product is not None and product.is_all(G_F):
+        self.without.discard((number, rows.p))
+        if product is not None and product.give is not None and not G_F.any():  # owners make all of it
             self.without.add((number, rows.p))
             return
         scratch.write(_gradients(number), rows.p, G_F[:n])

@@ -235,6 +235,7 @@ def _mixhop(layer: MixHop) -> list[Step]:
         if j == last:
             assert made is not None  # the last power has weights
             return layer.finish(A, H, made)
+        H = H if torch.is_tensor(H) else H.dense()  # A^j X of sparse X
         return H if made is None else torch.cat([H, made.to(H.dtype)], 1)
 
     return [partial(step, j) for j in range(1, last + 1)]

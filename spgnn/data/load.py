@@ -6,6 +6,7 @@ Shapes: N nodes, F features, S splits.
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -77,10 +78,9 @@ def load_graph(
         raise UsageError(f"{given[0]} is an option of files; see edge_attr, edge_y of graph_from_coo, and from_pandas")
     if (source is None) == (pairs is None):
         raise UsageError("load_graph takes a source, or pairs=[(u, v), ...]")
-    if isinstance(source, (str, Path)):
-        graph = resolve(source, format).read(progress, wanted)
-    elif isinstance(source, (Named, File)):
-        graph = source.read(progress, wanted)
+    if isinstance(source, (str, Path, Named, File)):
+        found = source if isinstance(source, (Named, File)) else resolve(source, format)
+        graph = found.read(progress, wanted)
     elif format is not None:
         raise UsageError(f"format={format!r} goes with a path; the source is a {type(source).__name__}")
     elif pairs is not None:
@@ -90,16 +90,27 @@ def load_graph(
         graph = graph_from_coo(edges_E2[:, 0], edges_E2[:, 1], duplicates=wanted.duplicates)
     else:
         graph = from_object(source, wanted.duplicates)
-    given = {"labels": labels, "split": split, "features": features}  # features last: their gaps can be filled
-    tables = {what: table for what, value in given.items() if (table := _table(value)) is not None}
+    values = {"labels": labels, "split": split, "features": features}  # features last: their gaps can be filled
+    tables = {what: table for what, value in values.items() if (table := _table(value)) is not None}
     for what, (path, columns) in tables.items():
         graph = _with_table(graph, what, path, columns, wanted, tables)
-    for what, value in given.items():  # their rows are those of all nodes
+    for what, value in values.items():  # their rows are those of all nodes
         if value is not None and what not in tables:
             graph = replace(graph, **_part(what, value, graph))
     for note in () if SpgnnError.is_of_main else read_notes(graph):  # a command shows all notes
         say(note)
-    return combined(graph, wanted)
+    read = {} if options else _named(source, {"format": format} | values)
+    return combined(replace(graph, meta=graph.meta | {"read": read}), wanted)
+
+
+def _named(source, given: dict[str, Any]) -> dict[str, str]:
+    """Return the options of a command that reads the same graph: graph, format, ...; {} of what is in memory."""
+    given = {name: value for name, value in given.items() if value is not None}
+    if not all(isinstance(value, (str, Path)) for value in (source, *given.values())):
+        return {}
+    is_name = lambda name, value: name == "format" or value in MADE or (name == "graph" and is_built_in(value))
+    read = {"graph": source} | given
+    return {name: str(value) if is_name(name, value) else os.path.abspath(value) for name, value in read.items()}
 
 
 def _table(value: object) -> tuple[Path, list[str]] | None:

@@ -200,7 +200,9 @@ def _manifest(graph: Graph) -> dict:
         "task": graph.task,
         "directed": not graph.is_symmetric,
         "edges": graph.edges,
-        "meta": {key: value for key, value in graph.meta.items() if key not in ("unread", "notes")},  # of its file
+        "meta": {
+            key: value for key, value in graph.meta.items() if key not in ("unread", "notes", "read")
+        },  # of its file
         "files": {},
     } | {name: names for name in NAMES if (names := getattr(graph, name)) is not None}
 

@@ -121,7 +121,7 @@ def assembled(rows: GraphRows, layout: Layout, how: Distribution) -> DistGraph:
         task=task_of(rows.y_n), scheme=layout.scheme, nnz=int(nnz[0]), replication=how.replication,
         feature_norm=how.feature_norm, name=rows.about["name"], method=rows.about["method"],
         fingerprint=rows.about.get("fingerprint", ""), names=names,
-        links=rows.about.get("links"),
+        links=rows.about.get("links"), read=rows.about.get("read", {}),
     )  # fmt: skip
 
 

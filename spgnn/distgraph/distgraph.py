@@ -6,7 +6,7 @@ Shapes: N nodes, n own rows, F features, C classes.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ class DistGraph:
     split_n  (n,) int8, or (n, S), or None.
     on       what rows of y_n and split_n are: own nodes; or edges, the nonzeros of own rows, see on_edges.
     links    targets of split_links, the same on all ranks; None without any.
+    read     options of a command that reads the graph, {"graph": path, ...}; {} of a graph that was made in memory.
     """
 
     comm: Communicator
@@ -56,6 +57,7 @@ class DistGraph:
     names: ColumnNames = ColumnNames()  # of columns
     on: On = "nodes"
     links: Links | None = None
+    read: dict[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         facts = f"{self.n_features:,} features -> {self.n_classes} {NOUNS[self.task]}"

@@ -16,6 +16,7 @@ import scipy.sparse as sp
 import torch
 
 from ..config import Distribution, Training, build, shared_values
+from ..config.names import SHORT_EDGES
 from ..cost.pairs import ProcessGrid
 from ..data.arrays import FROM_LIBRARY
 from ..dist import Communicator, SelfCommunicator
@@ -169,6 +170,7 @@ def _own_rows(source, layout: Layout, partition, how: Distribution) -> GraphRows
             part.check_graph(graph.in_use())
         about = {"name": part.graph_name or folder.path.name, "fingerprint": folder.manifest["fingerprint"]}
         about |= {"names": folder.names.written(), "node_types": folder.manifest.get("node_types")}
+        about["read"] = {"graph": str(folder.path.absolute())}
         return rows_of_parts(folder.checked_block, part, layout, about)
 
     graph = together(comm, read)  # also where rank 0 alone has a source
@@ -188,6 +190,8 @@ def _own_rows(source, layout: Layout, partition, how: Distribution) -> GraphRows
         assert graph is not None and part is not None
         names, types = GraphColumns.of(graph).names.written(), graph.meta.get("node_types")
         about = {"name": graph.name, "method": part.method, "fingerprint": fingerprint(graph)}
+        read = graph.meta.get("read", {})
+        about["read"] = read and read | {"edges": SHORT_EDGES.get(graph.edges, "auto")}
         return about | {"names": names, "node_types": types}
 
     about = from_root(comm, describe)

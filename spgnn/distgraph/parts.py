@@ -221,6 +221,7 @@ def merge_parts(parts: Parts, has_rows: bool = True) -> DistGraph:
     how = how if has_rows else replace(how, scheme="columns", keep=False)
     layout, about = layout_of(parts.comm, how), {"name": parts.name, "fingerprint": source.facts.fingerprint}
     about |= {"names": source.facts.names.written(), "node_types": source.folder.manifest.get("node_types")}
+    about["read"] = {"graph": str(source.folder.path.absolute())}
     layout.comm.phase = "partition and load"
     read = lambda: rows_of_parts(source.folder.checked_block, source.partition, layout, about, has_rows)
     dgraph = assembled(together(layout.comm, read), layout, how)

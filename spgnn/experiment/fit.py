@@ -82,7 +82,7 @@ def train(
         callbacks      each called with the record of each epoch, {epoch, loss, train, val, test, epoch_s, bytes_sent}, on
                        every rank.
         out            folder that keeps the run, as `spgnn train --out` does, for load_run, predict, `spgnn report`; "auto":
-                       runs/GRAPH-NUMBER; None: nothing is kept.
+                       runs/GRAPH-NUMBER; None: nothing is kept. A graph of a file is found by its path.
         resume         continue the run in out, if there is one, with the same keywords.
         seed           of the weights, dropout, a random split and subgraphs.
         split          given, random, the number of one of several, or auto: given if there is one, else random.
@@ -141,11 +141,12 @@ def _keep(trainer: Trainer, out: str, is_resumed: bool, given: list[str], report
     except UsageError:  # a custom model: predicted by its own code
         spec = None
     config = replace(trainer.config, out=out, **_options_of(dgraph, trainer.config, spec))
+    source = dgraph.read.get("graph", dgraph.name)
     with resolved_out(dgraph.name, config, comm) as config:
         is_there = from_root(comm, lambda: is_resumed and has_checkpoint(Path(config.out)))
         trainer.config = replace(config, resume=config.out if is_there else "")
-        together(comm, check_outputs, dgraph.name, trainer.config, root=0)
-        with kept(dgraph.name, trainer.config, comm) as training:
+        together(comm, check_outputs, source, trainer.config, root=0)
+        with kept(source, trainer.config, comm) as training:
             links = dgraph.links if config.on == "links" else None
             training.train(trainer, spec, Names(dgraph.ids, dgraph.classes, links=links), report, given)
     return trainer.history
@@ -157,4 +158,5 @@ def _options_of(dgraph: DistGraph, config: TrainConfig, spec: ModelSpec | None) 
     found = {name: getattr(dgraph, name) for name in names} | {"dtype": str(dgraph.A.dtype).removeprefix("torch.")}
     names_all = spec is not None and None not in norms_of(spec.build())  # no layer reads the graph's own operator
     is_auto = names_all or (spec is not None and operator_of(config, spec) == dgraph.A.name)
-    return found | {"operator": "auto" if is_auto else dgraph.A.name}
+    read = {name: value for name, value in dgraph.read.items() if name != "graph"}
+    return found | read | {"operator": "auto" if is_auto else dgraph.A.name}

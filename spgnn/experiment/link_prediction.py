@@ -25,7 +25,7 @@ from ..training.link_scorer import ALL, QUERIES, LinkScorer
 from .checkpoint import check_graph, check_names, graph_facts, made_on, write_array
 from .later_graph import check_related, matched_graph
 from .named import Columns, EndNames, check_table, places, write_table
-from .opening import Show, Source, check_run, distribution
+from .opening import Show, check_run, distribution
 from .prediction import PREDICT, KeptRun, fitted
 
 Ids = Sequence | np.ndarray
@@ -172,7 +172,9 @@ class LinkPredictor:
         return columns | {"score": score_p, "known": is_known.astype(int)}
 
 
-def load_links(run: str | Path, comm: Communicator | Any = None, graph: str | Path | None = None) -> LinkPredictor:
+def load_links(
+    run: str | Path, comm: Communicator | Any = None, graph: str | Path | Graph | None = None
+) -> LinkPredictor:
     """Return what predicts links: the model of a run of --task links with its best weights, on its graph.
 
         run = spgnn.load_links("runs/shop-1")
@@ -180,18 +182,23 @@ def load_links(run: str | Path, comm: Communicator | Any = None, graph: str | Pa
         run.score(["ada"], ["soap"])
 
     Args:   run    folder that `spgnn train --task links --out` wrote.
-            graph  a later GRAPH with the same features, whose links are all known; None: the run's.
+            graph  a later GRAPH with the same features, whose links are all known; the Graph of split_links that a script
+                   trained on, on all ranks; None: the GRAPH of the run.
     Raises: CheckpointError where the run's own graph is no longer the one that it was trained on; UsageError for a run on
             something else, and for another graph where the run learned rows of its own nodes.
     Collective.
     """
     comm = ranks_of(comm)
     kept = together(comm, KeptRun.read, Path(run))
+    if isinstance(graph, Graph):
+        return open_links(kept, comm, own=graph)
     return open_links(kept, comm, None if graph is None else str(graph))
 
 
-def open_links(run: KeptRun, comm: Communicator, source: str | None = None, show: Show = None) -> LinkPredictor:
-    """Return the LinkPredictor of a run. Collective."""
+def open_links(
+    run: KeptRun, comm: Communicator, source: str | None = None, show: Show = None, own: Graph | None = None
+) -> LinkPredictor:
+    """Return the LinkPredictor of a run; own: its graph, where source names none. Collective."""
     if run.config.on != "links":
         raise UsageError(f"{run.folder} is a run on {run.config.on}; links are predicted by a run of --task links")
     rows = run.state.pop("embedding", None)
@@ -203,10 +210,11 @@ def open_links(run: KeptRun, comm: Communicator, source: str | None = None, show
     config = fitted(run.config, source, comm)
     config = replace(config, partition="", split="0,0" if source is not None else config.split)
     path, before = together(comm, made_on, run.folder / "checkpoints") if source is None else (run.folder, {})
-    opened = Source.open(source or run.graph, config, comm, show)
+    opened = None if own is not None else run.open(source, config, comm, show)
 
     def read() -> Graph:
-        graph = opened.read()
+        graph = own if opened is None else opened.read()
+        assert graph is not None
         if source is None:
             return graph
         check_related(graph, run.spec, run.names)
@@ -231,7 +239,8 @@ def open_links(run: KeptRun, comm: Communicator, source: str | None = None, show
         raise GraphError(f"{dgraph.name} has no links")
     decoder = decoder_of(model, run.spec.arguments["n_classes"], dgraph.links.n_relations)
     scorer = LinkScorer(model, dgraph, decoder, run.config.seed)
-    ids = comm.all_gather_json(None if opened.names.ids is None else opened.names.ids.tolist())[0]
+    named = opened.names.ids if opened is not None else None if own is None else own.ids
+    ids = comm.all_gather_json(None if named is None else named.tolist())[0]
     return LinkPredictor(
         scorer,
         scorer.logits(),

@@ -18,7 +18,7 @@ from ..dist import Communicator
 from ..dist.consistency import digest
 from ..distgraph import DistGraph, Parts
 from ..distgraph.distribute import make_dgraph
-from ..errors import CheckpointError, GraphError, UsageError, together
+from ..errors import CheckpointError, GraphError, InputError, UsageError, together
 from ..graph import ColumnMap, ColumnNames, Graph, GraphColumns, NodeTypes, matched
 from ..layers import Stack
 from ..layers.registry import ModelSpec
@@ -99,6 +99,18 @@ class KeptRun:
         except RuntimeError as error:
             raise CheckpointError(f"the weights do not fit the model of their manifest: {error}") from None
         return model.eval()
+
+    def open(self, source: str | None, config: TrainConfig, comm: Communicator, show: Show = None) -> Source:
+        """Return Source.open of GRAPH, of the run's own where source is None. Collective."""
+        try:
+            return Source.open(source or self.graph, config, comm, show)
+        except InputError as problem:
+            if source is not None:
+                raise
+            raise InputError(
+                f"{self.folder}: its graph is not found: {problem}. Was it moved, or made in a script? Name it by --graph GRAPH "
+                "--out FILE, of links by spgnn.load_links(RUN, graph=graph)"
+            ) from None
 
     def columns(self) -> GraphColumns:
         """Return what the model was trained on, with which a later graph is compared."""
@@ -181,7 +193,7 @@ def compute(run: KeptRun, source: str | None, comm: Communicator, wanted: How, i
     """
     is_own, task = source is None, run.task
     path, before = together(comm, made_on, run.folder / "checkpoints") if is_own else (run.folder, {})
-    opened, columns = Source.open(source or run.graph, fitted(run.config, source, comm), comm), ColumnMap()
+    opened, columns = run.open(source, fitted(run.config, source, comm), comm), ColumnMap()
     if opened.folder is not None and not is_own:
         columns = together(
             comm, lambda folder: matched(run.columns(), columns_of_folder(folder, run.config.on)), opened.folder

@@ -88,6 +88,10 @@ class Stack(Seeded, metaclass=NamesKeywords):
         if jump is not None:
             check_choice("jump", jump, tuple(JOINED_WIDTH))
         _check_widths(layers, jump)
+        if decoder is not None and not isinstance(decoder, nn.Module):
+            raise UsageError(
+                f"decoder is a {type(decoder).__name__}; expected a Decoder of spgnn.links, such as Dot(16)"
+            )
         self.layers = nn.ModuleList(layers)
         self.dropout, self.jump = check_rate(dropout), jump
         self.input_dropout = input_dropout

@@ -7,7 +7,9 @@ import pytest
 from command_line import run
 
 import spgnn.graph.links
-from spgnn.layers import LightGCN, Stack
+from spgnn.errors import CheckpointError, InputError, UsageError
+from spgnn.layers import RGCN, LightGCN, Stack
+from spgnn.links import DistMult
 
 GRAPH = "sbm:n=80,seed=0"
 
@@ -42,6 +44,25 @@ def test_a_run_of_python_has_the_names_of_links_and_is_loaded(tmp_path, monkeypa
     spgnn.train(Stack(LightGCN(4)), dgraph, task="links", epochs=2, out="run")
     assert (tmp_path / "run/predictions.csv").read_text().startswith("user,item,split,")
     assert set(spgnn.load_links("run").top(["u3"], k=2)["user"]) == {"u3"}
+
+
+def test_a_run_on_a_graph_in_memory_is_loaded_with_that_graph_alone(tmp_path):
+    src, dst, relation_E = np.array([[0, 1, 2, 3, 0, 1], [1, 2, 3, 0, 2, 3], [0, 1, 0, 1, 0, 0]])
+    whole = spgnn.graph_from_coo(src, dst, n_nodes=4, edge_y=relation_E, edge_classes=("r", "s"))
+    graph = spgnn.split_links(whole, val=0.2, test=0.2, relations=True)
+    dgraph = spgnn.distribute(graph).with_embedding(4)
+    model = Stack(RGCN(4, 4, dgraph.typed_sizes[0]), decoder=DistMult(4, 2))
+    spgnn.train(model, dgraph, task="links", epochs=2, out=tmp_path / "run")
+    assert {"relation", "score"} <= spgnn.load_links(tmp_path / "run", graph=graph).top(k=1).keys()
+    with pytest.raises(InputError, match="made in a script"):
+        spgnn.load_links(tmp_path / "run")
+    with pytest.raises(CheckpointError, match="another graph"):
+        spgnn.load_links(tmp_path / "run", graph=spgnn.split_links(whole, val=0.4, test=0.2))
+
+
+def test_a_decoder_that_is_no_module_is_an_error():
+    with pytest.raises(UsageError, match="decoder is a str; expected a Decoder"):
+        Stack(LightGCN(4), decoder="dot")
 
 
 BAD = [

@@ -61,7 +61,7 @@ if TYPE_CHECKING:  # what a type checker finds under these names
     from .errors import SpgnnError as SpgnnError
     # isort: on
 
-__version__ = "0.2.0"
+__version__ = "1.0.0"
 
 # Where names are: in which part of the package.
 _NAMES = {

@@ -227,7 +227,8 @@ CHECKS = ("evaluation", "training", "loss", "gradient", "buffers")
 class Checked:
     """The largest relative differences from one rank, on some ranks; None: not compared.
 
-    replication  c of 1.5D; edges: given, or one-way: of a symmetric graph, some edges in one direction alone.
+    replication  c of 1.5D; edges: given; one-way: of a symmetric graph, some edges in one direction alone; on disk: trained out of
+                 core, in random parts, a model that can be.
     evaluation, training  of what modules return; loss; gradient: of parameters and rows; buffers: after the training pass.
     note         why the ranks did not run.
     """

@@ -17,6 +17,7 @@ from ..errors import SpgnnError, UsageError, check_integer
 from ..graph import Graph, check_is_graph, split_links
 from ..layers.foreign.wrap import check_called
 from .compared import CHECKS, NONE, Checked, Compared, Finding, Verification, compare, first_backward, first_forward
+from .on_disk import finding_on_disk, on_disk
 from .outside import outside
 from .reasons import DECODER, OWN_BUFFER, Fault, why_backward, why_forward, why_loss
 from .watched import ONE, Loss, RankPass, Shift, Task, World, both_ways, maker, one_way, random_world, run_world
@@ -108,13 +109,15 @@ def _verified(task: Task, sizes: list[int], replication: int, tolerance: float) 
     cases = _cases(task, passes, sizes, replication, tolerance)
     finding = _finding(cases, passes, tolerance)
     apart, wrong = outside(task, passes["evaluation"])
-    finding = wrong if finding is None else finding
+    from_disk = on_disk(task, passes, tolerance) if finding is None else None
+    finding = finding or wrong or finding_on_disk(from_disk, tolerance)
     if finding is None and slope > SLOPE_TOLERANCE:
         finding = _wrong_slope(moved, one, slope)
     rows = tuple(
         Checked(case.world.ranks, case.world.replication, case.edges, **case.differences(), note=str(case.error or ""))
         for case in cases
     )
+    rows += () if from_disk is None else (from_disk,)
     return Verification(task.graph.name, rows, finding, slope, tolerance, apart)
 
 

@@ -262,7 +262,7 @@ def _run_rank(comm: Communicator, world: World, task: Task) -> RankPass:
         with torch.set_grad_enabled(task.is_training):
             Z = model(dgraph.A, X)
             of_links = task.is_training and dgraph.links
-            loss, labelled = _link_loss(Z, model, dgraph, task) if of_links else _loss(Z, dgraph, task.loss, watch)
+            loss, labelled = _link_loss(Z, model, dgraph, task) if of_links else _loss(Z, dgraph, task, watch)
     except Exception as error:  # raised again, with the module that it comes from
         vars(error)["module"] = watch.open[-1].path if watch.open else ""
         raise
@@ -291,26 +291,28 @@ def _link_loss(Z_nF: Tree, model: torch.nn.Module, dgraph: DistGraph, task: Task
     return (Z_nF * G_nF).sum() - (fixed_nF * G_nF).sum() + value, len(of_t)
 
 
-def _loss(Z: Tree, dgraph: DistGraph, function: Loss | str | None, watch: Watch) -> tuple[torch.Tensor, int]:
+def _loss(Z: Tree, dgraph: DistGraph, task: Task, watch: Watch) -> tuple[torch.Tensor, int]:
     """Return this rank's part of a loss, and the number of rows that it sums over."""
     Z = next((T for T in Z if torch.is_tensor(T)), None) if isinstance(Z, (tuple, list)) else Z
     if not torch.is_tensor(Z):
         raise ShapeError(f"the model returns a {type(Z).__name__}; expected a tensor, or a tuple that has one")
-    if callable(function) and dgraph.links is None:
-        if dgraph.y_n is None:
-            raise UsageError(f"loss needs labels, {dgraph.name} has none; give --labels, or omit loss")
-        y_n = dgraph.y_n
+    if len(Z) == len(dgraph.node_n) or (callable(task.loss) and dgraph.links is None):
+        return loss_of_rows(Z, dgraph.node_n, dgraph.y_n, task)
+    if len(Z) in watch.nonzeros:
+        return loss_of_rows(Z, watch.nonzeros[len(Z)], None, replace(task, loss=None))
+    raise ShapeError(f"the model returns {tuple(Z.shape)}; expected a row per own node, {len(dgraph.node_n)}")
+
+
+def loss_of_rows(Z: torch.Tensor, ids: np.ndarray, y_n: torch.Tensor | None, task: Task) -> tuple[torch.Tensor, int]:
+    """Return what rows add to the loss of a task, and the number of rows that it sums over; ids: of nodes, or of edges."""
+    if callable(task.loss) and task.graph.links is None:
+        if y_n is None:
+            raise UsageError(f"loss needs labels, {task.graph.name} has none; give --labels, or omit loss")
         rows = y_n >= 0 if y_n.ndim == 1 else ~torch.isnan(y_n).all(dim=1)
-        return function(Z[rows], y_n[rows]) + Z[:0].sum(), int(rows.sum())
-    if len(Z) == len(dgraph.node_n):
-        ids = dgraph.node_n
-    elif len(Z) in watch.nonzeros:
-        ids = watch.nonzeros[len(Z)]
-    else:
-        raise ShapeError(f"the model returns {tuple(Z.shape)}; expected a row per own node, {len(dgraph.node_n)}")
+        return task.loss(Z[rows], y_n[rows]) + Z[:0].sum(), int(rows.sum())
     Z_nC = Z[:, None] if Z.ndim == 1 else Z.flatten(1)
     angle_nC = torch.from_numpy(0.7391 * ids[:, None]) + torch.arange(Z_nC.shape[1])
-    return (torch.sin(angle_nC + 0.3) * Z_nC).sum() / dgraph.n_nodes, len(Z)
+    return (torch.sin(angle_nC + 0.3) * Z_nC).sum() / task.graph.n_nodes, len(Z)
 
 
 def maker(model: torch.nn.Module | Callable[[], torch.nn.Module]) -> Callable[[], torch.nn.Module]:

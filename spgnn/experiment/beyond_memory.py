@@ -40,9 +40,9 @@ class PartNeeds:
 
     def __init__(self, sizes: GraphSizes, config: TrainConfig):
         check_average(replace(config, mode="out-of-core"), takes_memory=True)
-        if FAMILIES[config.model].reads or config.on != "nodes" or sizes.task == "numbers":
-            what = f"--model {config.model}" if FAMILIES[config.model].reads else "numbers to predict"
-            raise UsageError(f"{what if config.on == 'nodes' else config.on} cannot be trained out of core")
+        if FAMILIES[config.model].reads or config.on != "nodes":
+            what = f"--model {config.model}" if config.on == "nodes" else config.on
+            raise UsageError(f"{what} cannot be trained out of core")
         for size, name in ((sizes.n_features, "features"), (sizes.n_classes, "labels")):
             if not size:
                 raise GraphError(

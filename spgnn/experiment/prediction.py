@@ -216,7 +216,6 @@ def compute(run: KeptRun, source: str | None, comm: Communicator, wanted: How, i
         "--on edges" * (config.on == "edges")
         or "--embeddings" * is_embedded
         or "--proba" * wanted.proba
-        or "a run on numbers" * (task == "numbers")
         or f"--model {run.spec.family}, which reads relations," * ("message_relations" in run.spec.arguments)
     )
     parts = _parts_of(opened, how, model, wanted, needs_rows)

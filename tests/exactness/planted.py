@@ -291,3 +291,16 @@ class Gathering(nn.Module):
     def forward(self, x, edge_index):
         messages = self.mlp(x[edge_index[0]] - x[edge_index[1]])
         return torch.zeros(len(x), messages.shape[1], dtype=x.dtype).index_add(0, edge_index[1], messages)
+
+
+class OfOnePart(Plain):
+    """A sum over the rows of all ranks, which out of core is over those of a part, though `hops` says that it is of none."""
+
+    hops = 0
+
+    def forward(self, A, H_nF):
+        Z_nF = H_nF @ self.W_FF
+        total_F = Z_nF.detach().sum(0)
+        if hasattr(A, "comm"):
+            A.comm.all_reduce(total_F.numpy())
+        return Z_nF - total_F

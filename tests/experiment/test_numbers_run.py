@@ -70,8 +70,12 @@ def test_parts_have_the_scores_of_the_graph_on_any_ranks(graph, tmp_path):
     for out, ranks, source in (("p", 3, "parts"), ("q", 2, "g")):
         for found in run_threads(ranks, lambda comm: trained(tmp_path, out, comm, source)):
             assert found["scores"]["test"] == pytest.approx(whole["scores"]["test"], rel=1e-8)
-    with pytest.raises(SpgnnError, match="a run on numbers requires evaluation together"):
-        predict(str(tmp_path / "p"), ALONE, evaluation="layerwise")
+    options = {"graph": tmp_path / "parts", "out": str(tmp_path / "apart.npy"), "evaluation": "layerwise"}
+    apart = predict(str(tmp_path / "p"), ALONE, source=str(options.pop("graph")), **options)
+    assert apart["test"] == pytest.approx(whole["test"], rel=1e-8)
+    predict(str(tmp_path / "whole"), ALONE, out=str(tmp_path / "whole.npy"))
+    np.testing.assert_allclose(np.load(tmp_path / "apart.npy"), np.load(tmp_path / "whole.npy"), rtol=1e-8)
+    assert trained(tmp_path, "o", source="parts", mode="out-of-core")["test"] == pytest.approx(whole["test"], rel=1e-8)
     with pytest.raises(SpgnnError, match="numbers to predict, which mode average does not train on"):
         trained(tmp_path, "a", source="parts", mode="average")
 

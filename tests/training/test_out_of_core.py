@@ -106,14 +106,17 @@ def test_any_ranks_and_parts_train_as_in_memory(comm, name, k, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("labels", ["classes", "several", "a number", "numbers"])
 @parallel([1, 3], mpi=[])
-def test_a_loss_of_ones_own_and_several_labels_train_as_in_memory(comm, several):
+def test_a_loss_of_ones_own_several_labels_and_numbers_train_as_in_memory(comm, labels):
     graph, owner_N = small()
     given = {"optimizer": lambda weights: torch.optim.SGD(weights, lr=0.3, momentum=0.9)}
-    if several:
-        Y = (np.random.default_rng(2).random((graph.n_nodes, 3)) < 0.4).astype(np.int8)
-        graph = replace(graph, y=Y)
+    Y = np.random.default_rng(2).random((graph.n_nodes, 3))
+    if labels == "several":
+        graph = replace(graph, y=(Y < 0.4).astype(np.int8))
+    elif labels != "classes":
+        Y[Y < 0.1] = np.nan
+        graph, given["loss"] = replace(graph, y=7 + 3 * (Y if labels == "numbers" else Y[:, 0])), "huber"
     else:
         given["loss"] = lambda Z, y: torch.nn.functional.cross_entropy(Z, y, reduction="sum", label_smoothing=0.1)
     histories = []
@@ -121,10 +124,11 @@ def test_a_loss_of_ones_own_and_several_labels_train_as_in_memory(comm, several)
         parts_of(graph, owner_N, comm, hops=1, dtype="float64", threads=1),
         distribute(graph, comm, dtype="float64", threads=1),
     ):
-        model = MODELS["sage"](dropout=0.2).double()
+        model = Stack(SAGE(6, 5, act="relu"), SAGE(5, 1 if labels == "a number" else 3), dropout=0.2).double()
         more = {"mode": "out-of-core"} if isinstance(of, Parts) else {}
         histories.append(spgnn.train(model, of, epochs=4, progress=False, **given, **more))
-    np.testing.assert_allclose(*[[record["loss"] for record in h.records] for h in histories], rtol=1e-10)
+    for name in ("loss", "train", "val", "test"):
+        np.testing.assert_allclose(*[[record[name] for record in h.records] for h in histories], rtol=1e-10)
 
 
 REFUSED = {
@@ -133,16 +137,12 @@ REFUSED = {
     "omit hops=0": ({"hops": 0}, UsageError),
     "interval requires": ({"interval": 3}, UsageError),
     "reads relations of edges, which": ({"model": "rgcn"}, UsageError),
-    "numbers to predict": ({"labels": "numbers"}, UsageError),
 }
 
 
 @pytest.mark.parametrize("message", REFUSED)
-def test_what_does_not_train_out_of_core_is_refused(message, tmp_path):
+def test_what_does_not_train_out_of_core_is_refused(message):
     options, error = REFUSED[message]
-    if options.get("labels"):
-        np.save(tmp_path / "y.npy", np.arange(60) / 7)
-        options = {"labels": str(tmp_path / "y.npy")}
     with pytest.raises(error, match=message):
         run(SOURCE, TrainConfig(mode="out-of-core", parts=3, epochs=1, **options), SelfCommunicator())
 

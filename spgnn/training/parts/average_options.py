@@ -57,8 +57,6 @@ def _check_out_of_core(config: TrainConfig) -> None:
             raise UsageError(f"--mode out-of-core trains layer by layer, part by part; omit {_flag(name)} {value}")
     if not config.hops:
         raise UsageError("--mode out-of-core reads the halos of parts; omit --hops 0")
-    if config.loss != "auto":
-        raise UsageError(f"--loss {config.loss} is for numbers, which --mode out-of-core does not train on; omit one")
 
 
 def _flag(name: str) -> str:

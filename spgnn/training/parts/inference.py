@@ -16,7 +16,7 @@ from ...distgraph import Parts
 from ...distgraph.own_rows import OwnRows
 from ...errors import GraphError, NumericalError, ShapeError, together
 from ...graph import NO_SPLIT, ColumnMap
-from ..metrics import count_own, predicted
+from ..metrics import count_own, number_means, number_sums, predicted
 from .out_of_core import OutOfCore
 from .scratch import Scratch
 
@@ -43,6 +43,8 @@ class LayerwiseScorer:
             self.scored, self.n_counted = columns.scored, len(columns.scored)
         elif columns is not None and self.task == "classes":
             self.n_counted = max(self.C, parts.n_classes)
+        self.number_sC: np.ndarray | None = None  # of numbers: how many are known in each split, and their means
+        self.mean_sC: np.ndarray | None = None
 
     def labels(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield labels and split of the own nodes of each own part."""
@@ -50,7 +52,7 @@ class LayerwiseScorer:
             block, _, _ = self.parts.source.part(p)
             y_n, split_n = self.parts.labels(block, len(block.own_n))
             assert y_n is not None and split_n is not None  # see check_trainable
-            yield y_n, split_n
+            yield y_n if self.task == "classes" else y_n.reshape(len(y_n), -1), split_n
 
     def split(self) -> np.ndarray:
         """Return the split of all nodes in original order, (N,) int8."""
@@ -75,6 +77,7 @@ class LayerwiseScorer:
     def counts(self, Z_nC: torch.Tensor | np.ndarray | None = None) -> np.ndarray:
         """Return (3, C, 3) int64: of each split and class the true positives, false positives and false negatives.
 
+        Of numbers (3, C, 5) float64, see metrics.count_numbers.
         Args:   Z_nC  as `logits` returns them, or what `add` has counted of them; None: of an evaluation, which holds
                       those of one part at a time.
         Raises: NumericalError on all ranks where a logit is not finite; as evaluate, where a part cannot be read.
@@ -88,7 +91,7 @@ class LayerwiseScorer:
     def predictions(self) -> np.ndarray | None:
         """Return the predicted classes of all nodes in original order on rank 0, None elsewhere.
 
-        (N,) int64; (N, C) int8 of 0 and 1 where nodes have several labels.
+        (N,) int64; (N, C) int8 of 0 and 1 where nodes have several labels; numbers, (N,) of one column or (N, C).
         """
         return self.evaluate(is_predicted=True)[1]
 
@@ -112,18 +115,26 @@ class LayerwiseScorer:
 
     def _merged(self, scratch: Scratch) -> np.ndarray:
         """Return the predictions that all ranks have written, in original order."""
-        parts = self.parts
-        shape, dtype = ((self.C,), np.int8) if self.task == "labels" else ((), np.int64)
-        out_N = np.empty((parts.n_nodes, *shape), dtype)
+        parts, like = self.parts, predicted(torch.empty(0, self.C, dtype=self.passes.needs.written[-1][1]), self.task)
+        out_N = np.empty((parts.n_nodes, *like.shape[1:]), like.dtype)
         for q in range(parts.k):
-            of_part = np.empty((parts.sizes(q)["n"], *shape), dtype)
+            of_part = np.empty((parts.sizes(q)["n"], *like.shape[1:]), like.dtype)
             scratch.read(CLASSES, q, of_part)
             out_N[self.passes.reader.owner_N == q] = of_part
         return out_N
 
     def no_counts(self) -> np.ndarray:
-        """Return zero counts, (3 C' 3 + 1,) int64, C' = n_counted; the last: parts with logits that are not finite."""
-        return np.zeros(9 * self.n_counted + 1, np.int64)
+        """Return zero counts, (3 C' 3 + 1,) int64, C' = n_counted; the last: parts with logits that are not finite.
+
+        Of numbers (3 C 4 + 1,) float64, see metrics.number_sums. Collective: the means of the labels are made.
+        """
+        if self.task != "numbers":
+            return np.zeros(9 * self.n_counted + 1, np.int64)
+        if self.number_sC is None:
+            own = together(self.comm, lambda: [(y_n, _weights(y_n, split_n)) for y_n, split_n in self.labels()])
+            none = (np.zeros((0, self.C)), np.zeros((3, 0, self.C)))
+            self.number_sC, self.mean_sC = number_means([none, *own], self.comm)
+        return np.zeros(12 * self.C + 1)
 
     def _own_counts(self, Z_nC: torch.Tensor) -> np.ndarray:
         """Return the counts of the own parts of this rank."""
@@ -144,10 +155,24 @@ class LayerwiseScorer:
                 f"must have f_out = {self.parts.n_classes}"
             )
         counts[-1] += not torch.isfinite(Z_nC.sum())
+        if self.task == "numbers":
+            assert self.mean_sC is not None
+            Y_nC = rows.y_n.double().numpy()
+            sums = number_sums(Z_nC.double().numpy(), Y_nC, _weights(Y_nC, rows.split_n), self.mean_sC)
+            counts[:-1] += sums.ravel()
+            return
         counts[:-1] += count_own(Z_nC[:, self.scored], rows.y_n, rows.split_n, self.n_counted).ravel()
 
     def _sum(self, counts: np.ndarray) -> np.ndarray:
         self.comm.all_reduce(counts)
         if counts[-1]:
             raise NumericalError("the logits are not finite")
-        return counts[:-1].reshape(3, -1, 3)
+        if self.task != "numbers":
+            return counts[:-1].reshape(3, -1, 3)
+        assert self.number_sC is not None
+        return np.concatenate([self.number_sC[:, :, None], counts[:-1].reshape(3, -1, 4)], axis=2)
+
+
+def _weights(Y_nC: np.ndarray, split_n: np.ndarray) -> np.ndarray:
+    """Return which numbers are known, of each split, (3, n, C)."""
+    return (split_n == np.arange(3)[:, None])[:, :, None] * ~np.isnan(Y_nC)

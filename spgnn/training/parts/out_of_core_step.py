@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -17,12 +17,12 @@ from ...config import TrainConfig
 from ...dist import Communicator
 from ...distgraph import DistGraph, Parts
 from ...distgraph.own_rows import OwnRows
-from ...errors import GraphError, UsageError
+from ...errors import GraphError
 from ...machine import rss_bytes
 from ..custom import COMMAND_LINE, Custom
 from ..optimizer import make_optimizer
 from ..steps.full import check_gradient, check_trained
-from ..steps.row_loss import RowLoss
+from ..steps.row_loss import RowLoss, check_loss, fit_units
 from ..steps.step import Step, sum_gradients, sum_loss, sum_ranks
 from .inference import LayerwiseScorer
 from .out_of_core import OutOfCore
@@ -43,16 +43,16 @@ class OutOfCoreStep(Step):
         self, model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig, parts: Parts, scratch: str | Path = "",
         custom: Custom = COMMAND_LINE,
     ):  # fmt: skip
-        if parts.source.facts.task == "numbers":
-            raise UsageError(
-                f"{parts.name} has numbers to predict, which are not trained out of core; give more memory"
-            )
         self.model, self.dgraph, self.config = model, dgraph, config
         self.scorer: LayerwiseScorer = LayerwiseScorer(model, parts, scratch)  # pyrefly: ignore[bad-override]
+        check_loss(dgraph, config)
         shape = (0,) if self.scorer.task == "classes" else (0, dgraph.n_classes)
-        labels = [(np.zeros(shape, np.int64), np.zeros(0, np.int8)), *self.scorer.labels()]
-        y_n, split_n = (torch.from_numpy(np.concatenate(of_parts)) for of_parts in zip(*labels))
-        self.targets = RowLoss(dgraph, y_n, split_n == 0, custom)
+        dtype = np.float64 if self.scorer.task == "numbers" else np.int64
+        labels = [(np.zeros(shape, dtype), np.zeros(0, np.int8)), *self.scorer.labels()]
+        y_n, split_n = (np.concatenate(of_parts) for of_parts in zip(*labels))
+        y_n = torch.from_numpy(y_n)
+        deviation_C = fit_units(model, dgraph, y_n, split_n) if dgraph.is_regression else None
+        self.targets = RowLoss(dgraph, y_n, torch.from_numpy(split_n == 0), custom, cast(Any, config.loss), deviation_C)
         if not self.targets.count:
             raise GraphError(f"{dgraph.name}: no training node has a label; choose a --split that puts some into train")
         self.optimizer = make_optimizer(model, config)

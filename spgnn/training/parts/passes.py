@@ -103,7 +103,8 @@ class Pass:
             if not torch.is_tensor(H) or H.ndim != 2 or len(H) != A_l.n:
                 got = tuple(H.shape) if torch.is_tensor(H) else type(H).__name__
                 raise UsageError(f"layer {layer.number} returned {got}; expected ({A_l.n}, C). {TOGETHER}")
-        return H
+        units = self.model.units if is_last else None
+        return H if units is None else units(H)
 
 
 def passes_of(model: torch.nn.Module) -> tuple[Pass, ...]:

@@ -42,8 +42,8 @@ class FullStep(Step):
         self.model, self.dgraph, self.config = model, dgraph, config
         self.split_n = split_of(dgraph, config.split, config.seed)
         check_loss(dgraph, config)
-        deviation_C = fit_units(model, dgraph, self.split_n) if dgraph.is_regression else None
         assert dgraph.y_n is not None  # a training needs labels
+        deviation_C = fit_units(model, dgraph, dgraph.y_n, self.split_n) if dgraph.is_regression else None
         self.rows = StepRows(dgraph, model, config, self.split_n)
         _fetch_ghosts(self.rows, dgraph)
         y_n, is_train_n = self.rows.of(dgraph.y_n), self.rows.of(torch.from_numpy(self.split_n == 0))

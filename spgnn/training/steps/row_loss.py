@@ -33,16 +33,16 @@ def check_loss(dgraph: DistGraph, config: TrainConfig) -> None:
         )
 
 
-def fit_units(model: torch.nn.Module, dgraph: DistGraph, split_n: np.ndarray) -> torch.Tensor:
+def fit_units(model: torch.nn.Module, dgraph: DistGraph, y_n: torch.Tensor, split_n: np.ndarray) -> torch.Tensor:
     """Return the deviation of each column of the training targets, (C,), by which the loss divides.
 
     A Stack that was not trained gets Units of mean and deviation, so that its last layer learns numbers around 0.
+    Args: y_n, split_n  of the nodes of this rank.
     Collective.
     """
     units = getattr(model, "units", None)
     if not isinstance(units, Units):
-        assert dgraph.y_n is not None
-        Y_nC = dgraph.y_n.double()[torch.from_numpy(split_n == 0)]  # in 1.5D c times, which changes nothing
+        Y_nC = y_n.double()[torch.from_numpy(split_n == 0)]  # in 1.5D c times, which changes nothing
         units = units_of(lambda: [(Y_nC, ~torch.isnan(Y_nC))], dgraph)
         if is_new(model):
             model.units = units

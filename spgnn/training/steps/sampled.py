@@ -67,8 +67,8 @@ class SampledStep(Step):
                 f"loss sums over rows, and those of sampler {config.sampler!r} have weights of their own; add "
                 "normalise='none', choose neighbour, labor or cluster, or omit loss"
             )
-        deviation_C = fit_units(model, dgraph, split_n) if dgraph.is_regression else None
         assert dgraph.y_n is not None  # a training needs labels
+        deviation_C = fit_units(model, dgraph, dgraph.y_n, split_n) if dgraph.is_regression else None
         self.targets = RowLoss(
             dgraph, dgraph.y_n, torch.from_numpy(split_n == 0), custom, cast(Any, config.loss), deviation_C
         )

@@ -27,7 +27,7 @@ from .options import Sections, complete, output_options
     default="",
     shell_complete=complete,
     metavar="FILE",
-    help=".npy, .csv, .parquet or .h5ad [RUN/predictions.npy]",
+    help=".npy .csv .parquet .h5ad .vtu .vtk [RUN/predictions.npy]",
 )
 @click.option("--proba", is_flag=True, help="the probability of each class too; in .npy alone, (N, C)")
 @click.option(
@@ -35,7 +35,7 @@ from .options import Sections, complete, output_options
     default="",
     shell_complete=complete,
     metavar="FILE",
-    help="also write the inputs of the last layer, .npy or .h5ad",
+    help="also write the inputs of the last layer: .npy .h5ad .vtu",
 )
 @click.option(
     "--evaluation",
@@ -69,7 +69,7 @@ def predict(run: str, as_json: bool, **options: Any) -> None:
 
     Works in one process or on any number of ranks of mpirun or srun. The files are in original node order: .npy has a
     number per node, .csv and .parquet the columns id and class, with the names that GRAPH has, and p_CLASS of --proba.
-    A file .h5ad, which has the cells of GRAPH, gets columns of obs and matrices of obsm.
+    A file .h5ad with the cells of GRAPH gets columns of obs and matrices of obsm, a mesh .vtu or .vtk data of points.
     Without --graph, the graph has to be the one that RUN was trained on.
 
     \b

@@ -14,6 +14,7 @@ from ..config import NAMED_FILE, Distribution, TrainConfig, input_files, is_of_r
 from ..config.names import Evaluation, Task
 from ..cost.pairs import valid_replications
 from ..data.readers.anndata_file import ENDING, add_to_h5ad
+from ..data.readers.mesh_file import WITH_DATA, add_to_mesh
 from ..dist import Communicator
 from ..dist.consistency import digest
 from ..distgraph import DistGraph, Parts
@@ -46,6 +47,7 @@ from .later_graph import check_related, columns_of_run, matched_graph, unknown_c
 from .named import Names, check_table, prediction_columns, write_table
 from .opening import Show, Source, check_run, distribution
 
+ADDED = (ENDING, *WITH_DATA)  # of files that predictions are added to
 PREDICT = "predict this one by --graph GRAPH --out FILE, or train again"
 
 
@@ -163,7 +165,7 @@ def predict(
     config, graph = run.config, source or run.graph
     inputs = (graph, *(() if source else (*input_files(config).values(), config.partition)))
     for option, path in (("--out", out), ("--embeddings", embeddings)):
-        if path and not str(path).endswith(ENDING):  # of cells, which get new columns
+        if path and not str(path).endswith(ADDED):  # of cells or points, which get new columns
             together(comm, check_not_read, path, option, inputs, root=0)
     given = asdict(wanted) | {"out": out or "", "embeddings": embeddings or ""}
     given["weights"] = digest(*(run.state[name].numpy() for name in sorted(run.state)))
@@ -342,6 +344,13 @@ def _write(path: Path, computed: Computed, option: str) -> None:
         obsm = {} if proba_NC is None else {"spgnn_proba": proba_NC}
         add_to_h5ad(path, columns.pop("id"), option, {f"spgnn_{name}": of for name, of in columns.items()}, obsm)
         return
+    if path.suffix in WITH_DATA:
+        is_numbers = predictions_N.dtype.kind == "f"
+        columns = prediction_columns(predictions_N, names) if is_numbers else {"class": predictions_N}
+        columns = {f"spgnn_{name}": of for name, of in columns.items() if name != "id"}
+        proba = {} if proba_NC is None else {"spgnn_proba": proba_NC}
+        add_to_mesh(path, len(predictions_N), option, columns | proba)
+        return
     if path.suffix in (".csv", ".parquet"):
         write_table(path, prediction_columns(predictions_N, names, proba_NC), option)
         return
@@ -353,11 +362,14 @@ def _write(path: Path, computed: Computed, option: str) -> None:
 def _write_embeddings(path: Path, computed: Computed) -> None:
     """Write the inputs of the last layer: an array, or X_spgnn of obsm in a file of cells."""
     assert computed.embeddings_NF is not None
+    H_NF = computed.embeddings_NF
     if path.suffix == ENDING:
-        ids = computed.names.of_rows(len(computed.embeddings_NF))["id"]
-        add_to_h5ad(path, ids, "--embeddings", obsm={"X_spgnn": computed.embeddings_NF})
+        ids = computed.names.of_rows(len(H_NF))["id"]
+        add_to_h5ad(path, ids, "--embeddings", obsm={"X_spgnn": H_NF})
+    elif path.suffix in WITH_DATA:
+        add_to_mesh(path, len(H_NF), "--embeddings", {"spgnn_X": H_NF})
     else:
-        write_array(path, computed.embeddings_NF, "--embeddings")
+        write_array(path, H_NF, "--embeddings")
 
 
 def _check_outputs(folder: Path, source: str | None, out: str | None, embeddings: str | None, proba: bool) -> None:
@@ -375,14 +387,14 @@ def _check_outputs(folder: Path, source: str | None, out: str | None, embeddings
         is_own = option == "out" and source is None and path.resolve() == own.resolve()
         if is_of_run(folder, path) and not is_own:
             raise UsageError(f"--{option} {path}: is a file of the run; choose another")
-        endings = (".npy", ".csv", ".parquet", ENDING) if option == "out" else (".npy", ENDING)
+        endings = (".npy", ".csv", ".parquet", *ADDED) if option == "out" else (".npy", *ADDED)
         if path.suffix not in ("", *endings):
             raise UsageError(f"--{option} {path}: expected a file {' or '.join(endings)}")
-        if path.suffix == ENDING and not path.is_file():
+        if path.suffix in ADDED and not path.is_file():
             raise UsageError(
-                f"--{option} {path}: no such file; predictions are added to a file of the same cells: copy it"
+                f"--{option} {path}: no such file; predictions are added to a file of the same cells or points: copy it"
             )
-    if out and embeddings and not str(out).endswith(ENDING) and Path(out).resolve() == Path(embeddings).resolve():
+    if out and embeddings and not str(out).endswith(ADDED) and Path(out).resolve() == Path(embeddings).resolve():
         raise UsageError(f"--embeddings {embeddings}: is --out already; choose another file")
 
 

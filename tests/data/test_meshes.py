@@ -8,8 +8,11 @@ import pytest
 import tiny_files as tiny
 
 import spgnn
-from spgnn.data.readers.mesh_file import CELLS
-from spgnn.errors import FormatError, GraphError, InputError
+from spgnn.data.readers.mesh_file import CELLS, add_to_mesh
+from spgnn.dist import SelfCommunicator
+from spgnn.errors import FormatError, GraphError, InputError, UsageError
+from spgnn.experiment import predict
+from spgnn.layers import GCN, Stack
 
 meshio = pytest.importorskip("meshio")
 
@@ -75,3 +78,25 @@ def test_names_and_files_that_do_not_fit_are_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "meshio", None)
     with pytest.raises(InputError, match=r"pip install 'spgnn\[mesh\]'"):
         spgnn.load_graph(path)
+
+
+@pytest.mark.parametrize("label, loss", [("T", "mse"), ("kind", "auto")])
+def test_predictions_are_added_to_the_points(tmp_path, label, loss):
+    path = tiny.write_mesh(tmp_path)
+    mesh = meshio.vtu.read(path)
+    mesh.point_data["kind"] = np.array([0, 1, 1, 0, 1, 0])
+    mesh.write(path)
+    graph = spgnn.load_graph(path, labels=f"{path}:{label}")
+    model = Stack(GCN(3, 4), GCN(4, 1 if label == "T" else 2))
+    spgnn.train(model, spgnn.distribute(graph), epochs=2, loss=loss, out=tmp_path / "run")
+    expected = predict(str(tmp_path / "run"), comm := SelfCommunicator(), out=str(tmp_path / "p.npy"))
+    for _ in range(2):  # the second replaces the first
+        found = predict(str(tmp_path / "run"), comm, out=str(path), embeddings=str(path), proba=label != "T")
+    assert found["train"] == expected["train"]
+    data, name = meshio.vtu.read(path).point_data, "spgnn_T" if label == "T" else "spgnn_class"
+    np.testing.assert_array_equal(data[name], np.load(tmp_path / "p.npy"))
+    assert data["spgnn_X"].shape == (6, 4) and {"T", "U"} <= data.keys()
+    with pytest.raises(UsageError, match="absent.vtu: no such file"):
+        predict(str(tmp_path / "run"), comm, out="absent.vtu")
+    with pytest.raises(GraphError, match="has 6 points; expected 7, as the graph has nodes"):
+        add_to_mesh(path, 7, "--out", {})

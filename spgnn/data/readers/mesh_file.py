@@ -5,16 +5,23 @@ Shapes: N points, m cells of one type, E edges.
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...atomic import new_file, open_regular
 from ...errors import FormatError, GraphError, InputError
 
 KINDS = {  # ending -> the module of meshio that reads it; those whose files name no others
     ".vtu": "vtu", ".vtk": "vtk", ".msh": "gmsh", ".mesh": "medit", ".off": "off", ".obj": "obj", ".stl": "stl", ".ply": "ply",
 }  # fmt: skip
+
+
+WITH_DATA = (".vtu", ".vtk")  # to whose points predictions are added
 
 
 class Cell(NamedTuple):
@@ -66,6 +73,27 @@ def read_meshio(path: Path) -> Any:
             f"{path}: meshio cannot read it as {kind}: {type(error).__name__}: {str(error)[:200]}"
         ) from None
     raise FormatError(f"{path}: is empty")
+
+
+def add_to_mesh(path: Path, n_nodes: int, option: str, columns: Mapping[str, np.ndarray]) -> None:
+    """Write data of points into a file, whole or not at all; what has the same name is replaced.
+
+    Args:   n_nodes  points that the file has to have; columns: numbers, (N,) or (N, C) each; option: named in errors.
+    Raises: GraphError where the file has other points.
+    """
+    import meshio
+
+    mesh = read_meshio(path)
+    if len(mesh.points) != n_nodes:
+        raise GraphError(
+            f"{option} {path}: has {len(mesh.points):,} points; expected {n_nodes:,}, as the graph has nodes"
+        )
+    mesh.point_data |= columns
+    with TemporaryDirectory(prefix="spgnn-mesh-") as folder, new_file(path, option) as new:
+        made = Path(folder, f"new{path.suffix}")
+        getattr(meshio, KINDS[path.suffix]).write(made, mesh)
+        with open_regular(made) as file:
+            shutil.copyfileobj(file, new)
 
 
 def mesh_edges(mesh: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import mmap
 import os
 import resource
 import socket
@@ -88,6 +89,13 @@ def give_back_memory() -> None:
     """
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def drop_pages(array: object) -> None:
+    """Take the pages of an array that maps a file out of this process's memory; what is used again is read again."""
+    mapped = getattr(array, "_mmap", None)
+    if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def memory_bytes() -> int:

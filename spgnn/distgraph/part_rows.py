@@ -9,12 +9,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..errors import PartitionError
+from ..machine import drop_pages
 from ..partition import RowBlock
 from ..partition.folder.blocks import Halo
 from ..spmm.edges.edge_table import NoEdgeTable
 from ..spmm.exchange.index_map import make_csr, places_of
 from .assemble import Features, GraphRows, Known
 
+BLOCK = 1 << 14  # rows of features that are read at once
 NO_ATTRIBUTES = "a part and its halo have no attributes of edges; distribute the folder or the graph to all ranks"
 
 
@@ -106,7 +108,13 @@ def joined(X_nF: Features, halo: Halo | None, chosen_g: np.ndarray) -> Features:
     """Return the features of own nodes, then those of chosen nodes of the halo."""
     if X_nF is None or halo is None or halo.X_gF is None or not len(chosen_g):
         return X_nF
-    X_gF = halo.X_gF[chosen_g]
     if sp.issparse(X_nF):
-        return sp.csr_array(sp.vstack([X_nF, X_gF], format="csr"))
-    return np.concatenate([X_nF, X_gF])
+        return sp.csr_array(sp.vstack([X_nF, halo.X_gF[chosen_g]], format="csr"))
+    n, m = len(X_nF), len(X_nF) + len(chosen_g)
+    X_mF = np.empty((m, X_nF.shape[1]), np.result_type(X_nF, halo.X_gF))
+    X_mF[:n] = X_nF
+    for start in range(n, m, BLOCK):  # so that few pages of the file are in memory beside their copy
+        end = min(start + BLOCK, m)
+        X_mF[start:end] = halo.X_gF[chosen_g[start - n : end - n]]
+        drop_pages(halo.X_gF)
+    return X_mF

@@ -24,6 +24,7 @@ from ..dist.launch import share_of_threads
 from ..errors import PartitionError, UsageError, together
 from ..graph import NO_SPLIT, TRAIN, UNLABELLED, ColumnNames, Graph, given_split, labelled, random_split, task_of
 from ..graph.edge_attr import without_parallel
+from ..machine import drop_pages
 from ..partition import Partition, PartitionFolder, RowBlock
 from ..partition.checks import check_hops
 from ..partition.folder.blocks import Halo, check_rank
@@ -313,6 +314,8 @@ class FolderSource:
             folder.check_values(block)
             if halo is not None:
                 folder.check_values(halo)
+                drop_pages(halo.X_gF)
+            drop_pages(block.X_nF)
             self._checked.add(p)
         return block, folder.sums(p), halo
 

@@ -273,6 +273,8 @@ class OutOfCore:
             self._open = None
             give_back_memory()
             store = None if self._training is None else self._training.store
+            if store is None or p not in store:  # to make A of a part, beside X, takes as much as a pass
+                self.reader.layout.pool.trim()
             if number == 1 and (store is None or p not in store):
                 self._open, X = self.reader.open(p, self.passes[0].hops)
                 return self._open, self._features(self._open, X)

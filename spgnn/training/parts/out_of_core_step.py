@@ -53,6 +53,7 @@ class OutOfCoreStep(Step):
         y_n = torch.from_numpy(y_n)
         deviation_C = fit_units(model, dgraph, y_n, split_n) if dgraph.is_regression else None
         self.targets = RowLoss(dgraph, y_n, torch.from_numpy(split_n == 0), custom, cast(Any, config.loss), deviation_C)
+        self.targets.y_n, self.targets.rows_t = y_n[:0].clone(), self.targets.rows_t[:0].clone()  # parts have theirs
         if not self.targets.count:
             raise GraphError(f"{dgraph.name}: no training node has a label; choose a --split that puts some into train")
         self.optimizer = make_optimizer(model, config)

@@ -43,7 +43,9 @@ class PartStore:
         made = {norm: self._csr(norm, p, known.wide) for norm in self.reader.norms}
         wide = replace(known.wide.block, node_m=node_m, made=made)
         local = replace(known.local.block, node_m=node_m[: known.n])
-        return replace(known, node_m=node_m, wide=SubgraphSpMM(wide), local=SubgraphSpMM(local))
+        y_n, split_n = torch.from_numpy(self._load("y_n", p)), self._load("split_n", p)
+        operators = {"wide": SubgraphSpMM(wide), "local": SubgraphSpMM(local)}
+        return replace(known, node_m=node_m, **operators, y_n=y_n, split_n=split_n)
 
     def keep(self, rows: OwnRows) -> None:
         """Write the rows of a part whose layers have run forward and back, unless they are there."""
@@ -55,9 +57,10 @@ class PartStore:
                 for key in CSR:
                     if getattr(of, key) is not None:
                         self.scratch.save(f"{name}-{key}", p, getattr(of, key))
-        self.scratch.save("node_m", p, rows.node_m)
+        for name, of in (("node_m", rows.node_m), ("y_n", rows.y_n), ("split_n", rows.split_n)):
+            self.scratch.save(name, p, np.asarray(of))
         wide, local = (SubgraphSpMM(replace(A.block, node_m=none, made={})) for A in (rows.wide, rows.local))
-        self._rows[p] = replace(rows, node_m=none, wide=wide, local=local)
+        self._rows[p] = replace(rows, node_m=none, wide=wide, local=local, y_n=None, split_n=None)
 
     def keep_products(self, rows: OwnRows) -> None:
         """Write A X of a part, where its layer has multiplied with a fixed X, unless it is there."""

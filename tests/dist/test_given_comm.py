@@ -13,7 +13,7 @@ from spgnn.machine import unseen_ranks
 PROGRAM = """
 import numpy as np, spgnn
 from mpi4py import MPI
-from spgnn.doctor.health import check_launcher, check_mpi
+from spgnn.doctor.health import check_launcher, check_mpi, check_threads
 from spgnn.doctor.probe import latency_seconds
 from spgnn.layers import GCN, Stack
 
@@ -30,6 +30,7 @@ with spgnn.world(half) as comm:
     assert (comm.size, comm.rank) == (2, world.rank % 2)
     losses, proba = trained(graphs[world.rank // 2], comm)
     assert check_launcher(comm).state == check_mpi(comm).state == "ok" and latency_seconds(comm, 3) > 0
+    assert "2 rank(s) with" in check_threads(comm, 1).found
 losses_2, proba_2 = trained(graphs[world.rank // 2], half)  # the communicator that mpi4py's keeps
 alone, proba_1 = trained(graphs[world.rank // 2], spgnn.dist.SelfCommunicator())
 assert np.abs(losses - alone).max() < 1e-12 and np.abs(proba - proba_1).max() < 1e-6
@@ -48,6 +49,51 @@ try:
 except spgnn.SpgnnError as error:
     print(error)
 """
+
+PETSC_PROGRAM = """
+import sys, numpy as np, petsc4py
+petsc4py.init(sys.argv)  # starts MPI, for calls from one thread
+from petsc4py import PETSc
+import spgnn
+from spgnn.layers import GCN, Stack
+
+world = PETSc.COMM_WORLD
+color = 2 * world.rank // world.size
+half, n, rng = PETSc.Comm(world.tompi4py().Split(color)), (60, 90)[color], np.random.default_rng(color)
+A = PETSc.Mat().createAIJ((n, n), nnz=4, comm=half)
+for i in range(*A.getOwnershipRange()):
+    for j in {(i + 1) % n, (i - 1) % n, 7 * i % n}:
+        A[i, j] = 1.0 + (i + j) % 3
+A.assemble()
+X, y, split = rng.standard_normal((n, 4)), rng.integers(0, 3, n), np.zeros(n, np.int8)
+graph = spgnn.from_petsc(A, X=X, y=y, split=split)
+assert all(graph.A[[i]].sum() == A.getRow(i)[1].sum() for i in range(*A.getOwnershipRange()))
+
+def trained(comm):
+    dgraph = spgnn.distribute(graph, comm=comm, method="random", dtype="float64")
+    history = spgnn.train(Stack(GCN(4, 8, act="relu"), GCN(8, 3)), dgraph, epochs=3)
+    return np.array([record["loss"] for record in history.records])
+
+losses = trained(half)
+with spgnn.world(half) as comm:
+    assert (comm.size, comm.rank) == (half.size, half.rank) and np.array_equal(trained(comm), losses)
+    assert spgnn.doctor.examine(half, threads=1, repeat=1).ok
+assert np.abs(losses - trained(spgnn.dist.SelfCommunicator())).max() < 1e-12
+found = spgnn.doctor.examine(world, threads=1, repeat=1)
+if world.rank == 0:
+    print(found)
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_halves_of_a_program_of_petsc_train_their_matrices_as_each_alone(tmp_path, ranks):
+    pytest.importorskip("petsc4py")
+    (tmp_path / "halves.py").write_text(PETSC_PROGRAM)
+    ended = launch(ranks, [sys.executable, str(tmp_path / "halves.py")], limit_s=120)
+    assert ended.code == 0, ended.err
+    assert f"{ranks} rank(s) on 1 host(s)" in ended.out
 
 
 @pytest.mark.mpi

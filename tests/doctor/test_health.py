@@ -4,10 +4,11 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
+import torch
 from worlds import parallel
 
 from spgnn.dist import SelfCommunicator, run_threads
-from spgnn.doctor import health, probe
+from spgnn.doctor import examine, health, probe
 from spgnn.doctor.health import (
     check_device,
     check_kernels,
@@ -41,6 +42,33 @@ def test_more_threads_than_cores_are_told_the_number_that_fits(monkeypatch):
     many, idle = check_threads(SelfCommunicator(), 9), check_threads(SelfCommunicator(), 1)
     assert many.state == "warn" and many.fix.startswith("--threads 4")
     assert idle.state == "warn" and idle.fix == "--threads 4 uses the idle cores"
+
+
+def test_ranks_outside_the_communicator_share_the_cores(monkeypatch):
+    monkeypatch.setattr(health, "core_ids", lambda: [0, 1, 2, 3])
+    monkeypatch.setattr(health, "unseen_ranks", lambda seen: 4 - seen)
+    found = check_threads(SelfCommunicator(), 1)
+    assert found.state == "ok" and found.found.endswith("on 4 core(s), beside 3 other rank(s) of the job")
+    assert crowded_host(SelfCommunicator(), 2).endswith("--threads 1, or omit --threads and unset OMP_NUM_THREADS")
+    monkeypatch.setattr(health, "core_ids", lambda: [0, 1])
+    assert "at most 2 rank(s)" in check_threads(SelfCommunicator(), 1).fix
+
+
+def test_an_mpi_of_the_system_is_not_called_a_wheels(monkeypatch):
+    library = pytest.importorskip("spgnn.dist.mpi.library")
+    monkeypatch.setattr(health, "_is_installed", lambda name: name == "mpich")
+    for name, whose in (("Open MPI v4.1.4", "the system's MPI"), ("MPICH Version: 5.0.2", "the wheel mpich")):
+        monkeypatch.setattr(library, "name", lambda name=name: name)
+        assert f"with {whose}: {name}" in check_mpi(SelfCommunicator()).found
+
+
+@pytest.mark.slow
+def test_what_a_doctor_finds_in_a_program_is_its_table():
+    threads = torch.get_num_threads()
+    found = run_threads(2, lambda comm: examine(comm, threads=1, repeat=1))
+    assert found[0] == found[1] and found[0].ok and torch.get_num_threads() == threads
+    assert all(f"{check.name} " in str(found[0]) and check.found in str(found[0]) for check in found[0].checks)
+    assert found[0].machine.ranks_per_host == 2 and "local_latency_s" not in found[0].guessed
 
 
 @pytest.mark.parametrize(

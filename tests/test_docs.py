@@ -140,6 +140,11 @@ def test_the_site_is_built_without_a_warning_and_has_options_and_docstrings(tmp_
         "docs/api": ["Trainer.load_state_dict"],
     }.items():
         assert all(text in (tmp_path / f"{page}.html").read_text(encoding="utf-8") for text in texts)
+    built = [page.read_text(encoding="utf-8") for page in tmp_path.rglob("*.html") if page.stem != "genindex"]
+    assert all('content="width=device-width' in page for page in built)  # on a phone, site.css does the rest
+    assert all(page.count("<table") == page.count('<div class="table-wrapper colwidths-auto') for page in built)
+    for selector in ('role="main"', "<article", 'data-theme="dark"', "docutils container"):
+        assert any(selector in page for page in built), f"site.css reads {selector}"
 
 
 @pytest.mark.data

@@ -168,13 +168,7 @@ def _connect(job: JobMember, launcher: JobLauncher) -> GlooCommunicator | MpiCom
             f"pip install 'spgnn[mpi]' brings mpi4py and an MPI; on a cluster pip install mpi4py, "
             f"which finds the MPI of the loaded module; torchrun needs none"
         ) from None
-    size = mpi.MPI.COMM_WORLD.size
-    if size != launcher.size:
-        raise LaunchError(
-            f"{launcher.name} started {launcher.size} processes, but MPI makes jobs of {size} of them; "
-            f"the launcher does not belong to the MPI that mpi4py loads ({library.name()}): use the mpirun that "
-            f"came with that MPI, or on Slurm srun --mpi=pmi2 or --mpi=pmix (srun --mpi=list names them)"
-        )
+    library.check_size(launcher, mpi.MPI.COMM_WORLD.size)
     return mpi.connect_world(job)
 
 

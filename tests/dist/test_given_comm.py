@@ -119,6 +119,20 @@ def test_a_rank_that_fails_in_its_half_ends_the_job(tmp_path):
     assert ended.err.count("no such thing") == 1 and "rank 3" in ended.err
 
 
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_processes_that_each_have_a_world_of_their_own_are_no_part_of_a_job(tmp_path):
+    pytest.importorskip("mpi4py")
+    (tmp_path / "alone.py").write_text(
+        "import spgnn\nfrom mpi4py import MPI\n"
+        "try:\n    spgnn.distribute(spgnn.load_graph('path:n=9'), MPI.COMM_WORLD)\n"
+        "except spgnn.SpgnnError as error:\n    print(error)\n"
+    )
+    other = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"}  # of a launcher that this MPI does not know
+    ended = launch(0, [sys.executable, str(tmp_path / "alone.py")], env=other)
+    assert "started 2 processes, but MPI makes jobs of 1 of them" in ended.out, ended.err
+
+
 def test_another_object_is_no_communicator():
     with pytest.raises(UsageError, match="got a int instead of a communicator"), spgnn.world(comm=7):
         pass

@@ -36,3 +36,13 @@ def start(launcher: JobLauncher) -> None:
 
     if not MPI.Is_initialized():
         MPI.Init_thread()
+
+
+def check_size(launcher: JobLauncher, size: int) -> None:
+    """Raise LaunchError where MPI's world has another size than the launcher's job: MPI belongs to another launcher."""
+    if size != launcher.size:
+        raise LaunchError(
+            f"{launcher.name} started {launcher.size} processes, but MPI makes jobs of {size} of them; "
+            f"the launcher does not belong to the MPI that mpi4py loads ({name()}): use the mpirun that "
+            f"came with that MPI, or on Slurm srun --mpi=pmi2 or --mpi=pmix (srun --mpi=list names them)"
+        )

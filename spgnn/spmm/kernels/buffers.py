@@ -112,8 +112,8 @@ class Pool(Protocol):
 class BufferPool:
     """Hands out uninitialised CPU tensors and takes their memory back when they die. One thread asks for them.
 
-    Args: varies  the sizes change with every step: blocks have class_bytes, and at most MOST_HELD times the bytes that were
-                  in use at once are held.
+    Args: varies  the sizes change with every step: blocks have class_bytes, and most_held is MOST_HELD.
+    most_held  times the bytes that were in use at once that may be held, where a new block is made.
     """
 
     device = torch.device("cpu")
@@ -122,7 +122,8 @@ class BufferPool:
         self._free: FreeBlocks[np.ndarray] = FreeBlocks()
         self._returned: deque[tuple[int, np.ndarray]] = deque()  # a tensor may die in any thread, within any call
         self._size_of = class_bytes if varies else block_bytes
-        self.varies, self.held_bytes, self.used_bytes, self.most_used = varies, 0, 0, 0
+        self.most_held = MOST_HELD if varies else math.inf
+        self.held_bytes, self.used_bytes, self.most_used = 0, 0, 0
 
     def empty(
         self, *shape: int, dtype: torch.dtype = torch.float32, device: torch.device | None = None
@@ -159,7 +160,7 @@ class BufferPool:
 
     def _new_block(self, size: int) -> tuple[int, np.ndarray]:
         self.held_bytes += size - self._free.make_room(size)
-        if self.varies and self.held_bytes > MOST_HELD * max(self.most_used, self.used_bytes + size):
+        if self.held_bytes > self.most_held * max(self.most_used, self.used_bytes + size):
             self.held_bytes -= self._free.clear()
         raw = np.empty(size + PAGE, np.uint8)
         start = -raw.ctypes.data % PAGE

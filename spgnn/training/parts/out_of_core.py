@@ -70,7 +70,9 @@ class OutOfCore:
         assert isinstance(model, Stack)  # of other models passes_of has raised
         self.model, self.parts, self.home = model, parts, scratch
         self.reader = together(parts.comm, OwnRowsReader, parts, norms_of(model))
-        f_in, dtype = width_of(model.layers[0], "f_in"), self.reader.layout.dtype
+        f_in, dtype, pool = width_of(model.layers[0], "f_in"), self.reader.layout.dtype, self.reader.layout.pool
+        assert isinstance(pool, BufferPool)  # of the CPU
+        pool.most_held = HELD  # each part has other sizes
         if f_in not in (None, self.reader.n_features):
             raise ShapeError(f"{parts.name} has {self.reader.n_features} features; layer 1 reads {f_in}")
         is_sparse = parts.source.facts.is_sparse
@@ -243,9 +245,6 @@ class OutOfCore:
         Args: is_back  to compute gradients: of the parts whose A H is kept, own rows alone are read.
         """
 
-        pool = self.reader.layout.pool
-        assert isinstance(pool, BufferPool)  # of the CPU
-
         def visit() -> None:
             for p in reversed(self.parts.own) if self._is_back else self.parts.own:
                 self.comm.phase = f"layer {self.passes[number - 1].layers[0].number}, part {p}"
@@ -261,8 +260,6 @@ class OutOfCore:
                     self._training.store.keep_products(self._open)
                 if self._lines is not None:
                     self._lines(self.comm.phase)
-                if pool.held_bytes > HELD * pool.most_used:  # blocks of other parts' sizes
-                    pool.trim()
 
         together(self.comm, visit)
         self._is_back = not self._is_back

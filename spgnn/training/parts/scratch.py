@@ -16,7 +16,10 @@ import numpy as np
 
 from ...atomic import TemporaryFolder
 from ...errors import ResourceError, together
+from ...machine import drop_pages
 from ...spmm.kernels.buffers import array_of
+
+BLOCK = 1 << 14  # rows of a file that are gathered at once
 
 
 def check_room(home: str | Path, needed: int) -> None:
@@ -131,7 +134,10 @@ class Scratch:
             rows_nF = np.memmap(path, out_rF.dtype, mode="r", shape=(n, out_rF.shape[1]))
         except (OSError, ValueError) as error:
             raise self._unread(path, error) from error
-        np.take(rows_nF, places_r, axis=0, out=out_rF, mode="clip")  # the places are of these rows: not copied twice
+        for start in range(0, len(places_r), BLOCK):  # so that few pages of the file are in memory beside their copy
+            at = slice(start, start + BLOCK)
+            np.take(rows_nF, places_r[at], axis=0, out=out_rF[at], mode="clip")  # the places are of these rows
+            drop_pages(rows_nF)
         self.read_bytes += out_rF.nbytes
 
     def clear(self, name: str, parts: Iterable[int]) -> None:

@@ -46,20 +46,6 @@ def test_split_and_labels_of_files_are_read_by_info_check_and_partition(edge_lis
     assert code == 2 and "is a partition folder, which has its own; omit it" in err
 
 
-def test_check_finds_one_changed_byte(edge_list, tmp_path, capsys):
-    native = tmp_path / "native"
-    run(capsys, "convert", edge_list, native)
-    code, out, _ = run(capsys, "check", native)
-    assert code == 0 and "is valid" in out
-    file = native / "indices.npy"
-    content = bytearray(file.read_bytes())
-    content[-4] ^= 1
-    file.write_bytes(content)
-    code, out, err = run(capsys, "check", native)
-    assert (code, out) == (3, "")
-    assert "indices" in err
-
-
 def test_info_of_parts_shows_the_graph_and_the_sizes_of_its_parts(tmp_path, capsys):
     run(capsys, "partition", "path:n=9", "--k", 2, "--method", "block", "--out", tmp_path / "parts")
     code, out, _ = run(capsys, "info", tmp_path / "parts", "--json")

@@ -351,7 +351,7 @@ def test_a_forbidden_call_is_found(text):
 @pytest.mark.slow
 @pytest.mark.parametrize("module", ["spgnn", "spgnn.dist", "spgnn.cli", "spgnn.data", "spgnn.partition"])
 def test_importing_it_starts_neither_torch_nor_mpi(module):
-    code = f"import {module}, sys; print([m for m in ('torch', 'mpi4py', 'cupy') if m in sys.modules])"
+    code = f"import {module}, sys; print([m for m in ('torch', 'mpi4py', 'cupy', 'networkx', 'torch_geometric', 'dgl') if m in sys.modules])"
     run = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,

@@ -224,12 +224,6 @@ def registry(monkeypatch):
     return formats._registry
 
 
-def test_the_formats_of_the_design_are_known():
-    names = "planetoid gnn-benchmark graphsaint ogb heterophilous edges mtx metis scipy binary native".split()
-    assert set(names) <= set(known_formats())
-    assert all(known_formats()[name].looks_for for name in names)
-
-
 def test_a_format_of_ones_own_works_everywhere(registry, tmp_path):
     def is_lengths(path):
         """A file .len with one number."""

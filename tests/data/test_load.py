@@ -121,13 +121,6 @@ def test_duplicates_and_two_directions_follow_one_rule(tmp_path, name, text):
         load_graph(coo, duplicate="max")
 
 
-def test_they_may_be_arrays_and_replace_what_was_there():
-    graph = load_graph(
-        "sbm:n=5", features=np.ones((5, 1), np.float32), labels=np.eye(5, dtype=bool), split=np.zeros((5, 3), np.int8)
-    )
-    assert graph.n_features == 1 and graph.is_multilabel and graph.split.shape == (5, 3)
-
-
 def test_features_as_csr_stay_sparse_and_are_put_in_order(folder):
     X = sp.csr_array((np.float32([1, 2, 3]), np.array([2, 0, 1]), np.array([0, 2, 2, 3, 3, 3])), shape=(5, 3))
     graph = load_graph(folder / "five", features=saved_csr(folder, X))

@@ -7,8 +7,6 @@ import pytest
 
 import spgnn
 from spgnn.data import convert, load_native, save_graph
-from spgnn.dist import run_threads
-from spgnn.distgraph import distribute
 from spgnn.graph import loaded_line
 from spgnn.partition import PartitionFolder, part_graph, part_to_folder, save_partition
 
@@ -58,22 +56,6 @@ def test_a_native_folder_and_a_partition_keep_numbers_and_the_names_of_their_col
         np.testing.assert_array_equal(read.y, graph.y)
         assert read.task == "numbers" and read.n_classes == 2 and read.classes == ("u", "v")
     assert "2 numbers to predict (u, v)" in loaded_line(read) and "2 numbers to predict" in repr(read)
-
-
-@pytest.mark.parametrize("how", ["on all ranks", "on rank 0", "folder"])
-def test_ranks_have_the_numbers_of_their_nodes(how, tmp_path):
-    graph = numbers_graph()
-    save_partition(part_graph(graph, 3, "random"), tmp_path / "parts", graph)
-    source = {"on all ranks": lambda rank: graph, "on rank 0": lambda rank: graph if rank == 0 else None}
-
-    def rows(comm):
-        given = tmp_path / "parts" if how == "folder" else source[how](comm.rank)
-        dgraph = distribute(given, comm, dtype="float64")
-        assert dgraph.task == "numbers" and dgraph.n_classes == 2
-        return dgraph.collect(dgraph.y_n.numpy())
-
-    for y_N in run_threads(3, rows):
-        np.testing.assert_array_equal(y_N, graph.y)
 
 
 def test_columns_of_a_table_are_numbers_with_names(tmp_path):

@@ -51,14 +51,6 @@ def test_arxiv_is_the_same_graph_in_both_formats(data_dir):
     assert saint.digest() == ogb.digest()
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(
-    "name", [name for name in GRAPHS if GRAPHS[name][0] in ("metis", "mtx", "planetoid", "gnn-benchmark")]
-)
-def test_undirected_graphs_are_symmetric(data_dir, name):
-    assert read_graph(data_dir / name).is_symmetric
-
-
 def test_citeseer_keeps_its_isolated_test_nodes_without_features_and_label(data_dir):
     graph = read_graph(data_dir / "planetoid/ind.citeseer")
     missing = np.flatnonzero(graph.y < 0)

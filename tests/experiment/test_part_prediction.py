@@ -68,19 +68,6 @@ def test_layer_by_layer_predicts_and_scores_as_together(trained, tmp_path, ranks
 
 
 @pytest.mark.slow
-def test_a_run_on_parts_is_predicted_on_them_with_fewer_ranks(tmp_path):
-    parts = cut(tmp_path / "parts", whole_graph(), 4)
-    config = TrainConfig(epochs=2, hidden=8, method="random", edges="undirected", out=str(tmp_path / "run"))
-    run_threads(4, lambda comm: run(parts, config, comm))
-    before = np.load(tmp_path / "run" / "predictions.npy")
-    report = predict(
-        str(tmp_path / "run"), SelfCommunicator(), evaluation="layerwise", scratch=str(tmp_path / "deep" / "s")
-    )
-    np.testing.assert_array_equal(np.load(tmp_path / "run" / "predictions.npy"), before)
-    assert report["parts"] == 4 and not (tmp_path / "deep").exists()
-
-
-@pytest.mark.slow
 def test_what_cannot_be_computed_layer_by_layer_is_refused_with_the_fix(trained, tmp_path):
     folder, parts = trained(layers=3, jump="cat")
     out, comm = str(tmp_path / "p.npy"), SelfCommunicator()

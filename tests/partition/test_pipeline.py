@@ -132,24 +132,11 @@ def test_ids_with_gaps_beyond_two_to_the_31_are_numbered(tmp_path):
         part_to_folder(tmp_path / "e.i64", 2, tmp_path / "other", memory=MEMORY)
 
 
-def test_nodes_without_an_edge_are_told_by_the_header_the_features_or_n_nodes(tmp_path):
-    (tmp_path / "e.txt").write_text("# Nodes: 9 Edges: 2\n0 1\n1 2\n")
-    assert part_to_folder(tmp_path / "e.txt", 2, tmp_path / "a", memory=MEMORY)["n"] == 9
+def test_nodes_without_an_edge_are_told_by_the_labels_or_n_nodes(tmp_path):
     np.array([[0, 1]], np.int32).tofile(tmp_path / "e.bin")
     assert part_to_folder(tmp_path / "e.bin", 2, tmp_path / "b", memory=MEMORY, n_nodes=5)["n"] == 5
     np.save(tmp_path / "y.npy", np.zeros(7, int))
     assert part_to_folder(tmp_path / "e.bin", 2, tmp_path / "c", memory=MEMORY, labels=tmp_path / "y.npy")["n"] == 7
-    (tmp_path / "e.txt").write_text("# Nodes: 9 Edges: 3\n0 1\n1 2\n")
-    with pytest.raises(InputError, match="declares 3 edges, it holds 2"):
-        part_to_folder(tmp_path / "e.txt", 2, tmp_path / "d", memory=MEMORY)
-
-
-def test_weights_that_are_not_read_are_told(tmp_path):
-    notes = []
-    for text in ("0 1\n1 2\n", "u,v,w\n0,1,0.5\n1,2,0.5\n"):
-        (tmp_path / "e.csv").write_text(text)
-        part_to_folder(tmp_path / "e.csv", 2, tmp_path / "parts", memory=MEMORY, note=notes.append)
-    assert len(notes) == 1 and "third column" in notes[0]
 
 
 def bad_inputs(folder: Path):

@@ -204,20 +204,6 @@ def test_a_folder_of_fewer_parts_than_ranks_and_parts_that_are_opened_in_turn_tr
                 assert torch.equal(value, expected.last_state[name])
 
 
-@parallel([1, 3], mpi=[2])
-def test_scores_layer_by_layer_are_those_of_the_whole_graph(comm, tmp_path):
-    for kind, k in (("undirected", 5), ("weighted directed", 2)):
-        graph, partition = cut(k, kind)
-        expected, whole_graph = trained(graph, partition, comm, kind, hops=1, interval=2, evaluation="together")
-        options = {"interval": 2, "evaluation": "layerwise"}
-        trainer, history = trained(graph, partition, comm, kind, hops=1, **options)
-        assert len(trainer.dgraph.node_n) == 0 and trainer.dgraph.nnz == graph.nnz
-        check_same(history, trainer.model, whole_graph, expected.model.state_dict(), tolerance=0)
-        mine, other = trainer.steps.scorer.predictions(), expected.steps.scorer.predictions()
-        if comm.rank == 0:
-            np.testing.assert_array_equal(mine, other)
-
-
 @parallel([1, 2], mpi=[])
 def test_bytes_of_averages_are_counted_as_predicted(comm):
     graph, partition = cut(3)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from counted_bytes import predict_and_compare
 from graphs import random_graph
-from models import Bare, Residual, TwoHops, TwoProducts, frozen
+from models import CUSTOM, Bare, TwoHops, TwoProducts
 from worlds import parallel
 
 from spgnn import train
@@ -75,26 +75,19 @@ class Pulled(Layer):
         return H_tF[: len(H)] + H_tF.mean(dim=0)
 
 
-CUSTOM = {
-    "a Stack in a Stack": lambda: Stack(GCN(6, 8, act="relu"), Stack(GCN(8, 4, act="relu"), GCN(4, 7)), GCN(7, 3)),
-    "two products in a layer": lambda: Stack(TwoProducts(6, 4), TwoProducts(4, 3)),
-    "a residual of its own": lambda: Stack(GCN(6, 5), Residual(5), GCN(5, 3)),
-    "frozen first layer": lambda: frozen(0),
-    "frozen middle layer": lambda: frozen(1),
-    "two hops": lambda: Stack(TwoHops(6, 4), TwoHops(4, 3)),
+MODELS = CUSTOM | {
     "dropout between layers": lambda: Stack(GCN(6, 5), TwoProducts(5, 3), dropout=0.5, input_dropout=False),
     "rows themselves": lambda: Stack(GCN(6, 5), Pulled(5, 3)),
-    "no Stack": Bare,
 }
 
 
 @parallel([3, 4], mpi=[4])
 @pytest.mark.parametrize("scheme", ["columns", "cover"])
-@pytest.mark.parametrize("name", CUSTOM)
+@pytest.mark.parametrize("name", MODELS)
 def test_of_custom_models(comm, name, scheme):
     graph = random_graph(n=50, edges=250, use="directed")
     for c in [c for c in (1, 2) if comm.size % (c * c) == 0]:
-        report = predict_and_compare(comm, graph, CUSTOM[name], ("custom", name), "auto", scheme=scheme, replication=c)
+        report = predict_and_compare(comm, graph, MODELS[name], ("custom", name), "auto", scheme=scheme, replication=c)
         assert report.bytes_per_epoch > 0
 
 

@@ -3,6 +3,7 @@
 import pytest
 from dense_model import gradients_are_the_dense_ones
 from graphs import random_graph
+from models import ONE_HOP, SEVERAL_HOPS
 from worlds import parallel, some
 
 from spgnn.config import TrainConfig
@@ -23,43 +24,28 @@ class Joined(Layer):
         return A.chain(H, self.W, self.b, relu=True, add=A.select(H) @ self.V)
 
 
-def stack(first, second, **options):
-    return lambda: Stack(first(6, 5), second(5, 3), **options)
-
-
 def wide(first, second, **options):
     return lambda: Stack(first(6, 4), second(4, 7), GCN(7, 3), **options)
 
 
 MODELS = {
-    "add": stack(Joined, GCN),
+    "add": lambda: Stack(Joined(6, 5), GCN(5, 3)),
     "add, wide": wide(Joined, Joined),
-    "sage": stack(lambda f, c: SAGE(f, c, act="relu"), SAGE),
     "sage, wide": wide(SAGE, lambda f, c: SAGE(f, c, "sum", act="tanh", norm="layer")),
-    "sage gcn": stack(lambda f, c: SAGE(f, c, "gcn", act="relu"), lambda f, c: SAGE(f, c, "gcn", bias=False)),
-    "sage cat": stack(lambda f, c: SAGE(f, c, combine="cat", act="elu"), lambda f, c: SAGE(f, c, residual=True)),
-    "sage max": wide(lambda f, c: SAGE(f, c, "max", act="relu"), lambda f, c: SAGE(f, c, "max", "cat", pool=3)),
-    "gin": stack(lambda f, c: GIN(f, c, eps=0.5, act="relu"), lambda f, c: GIN(f, c, hidden=9)),
+    "sage max, wide": wide(lambda f, c: SAGE(f, c, "max", act="relu"), lambda f, c: SAGE(f, c, "max", "cat", pool=3)),
     "gin, trained eps": wide(lambda f, c: GIN(f, c, train_eps=True), lambda f, c: GIN(f, c, train_eps=True, eps=-0.5)),
-    "ngnn": stack(lambda f, c: NGNN(GCN(f, c, act="relu"), 2), lambda f, c: NGNN(SAGE(f, c), act=None, bias=False)),
-    "mlp first": stack(lambda f, c: MLP(f, c, (4,), dropout=0.5, act="relu"), GCN),
-    "mlp last": stack(lambda f, c: GCN(f, c, act="relu"), lambda f, c: MLP(f, c, (7, 4), bias=False)),
-    "sgc": lambda: Stack(SGC(6, 3, 3, act="tanh")),
+    "mlp last": lambda: Stack(GCN(6, 5, act="relu"), MLP(5, 3, (7, 4), bias=False)),
+    "sgc alone": lambda: Stack(SGC(6, 3, 3, act="tanh")),
     "sgc behind gcn": wide(GCN, SGC),
-    "appnp": lambda: Stack(MLP(6, 5, act="relu"), MLP(5, 3), APPNP(3, 4, 0.2, dropout=0.3)),
-    "lightgcn": lambda: Stack(MLP(6, 5, act="relu"), LightGCN(5, 4), MLP(5, 3)),
-    "gcnii": lambda: Stack(MLP(6, 5, act="relu"), GCNII(5, 3, dropout=0.4), MLP(5, 3)),
-    "mixhop": stack(lambda f, c: MixHop(f, c, act="relu"), lambda f, c: MixHop(f, c, combine="sum")),
     "mixhop, wide": wide(lambda f, c: MixHop(f, c, (1, 3)), lambda f, c: MixHop(f, c, (0, 2), act="relu", bias=False)),
     "mixhop, sums": wide(lambda f, c: MixHop(f, c, (0, 2), "sum"), lambda f, c: MixHop(f, c, (1, 2), "sum")),
-    "gat": lambda: Stack(GAT(6, 8, 4, act="elu"), GAT(8, 3, 2, merge="mean")),
-    "gat v2": lambda: Stack(GAT(6, 8, 4, "v2", act="elu"), GAT(8, 3, 2, "v2", "mean", bias=False)),
     "gat, H travels": lambda: Stack(GAT(6, 4, 2, act="relu"), GAT(4, 12, 3, residual=True), GAT(12, 3, 1)),
-    "gat, dropout": lambda: Stack(GAT(6, 8, 4, dropout=0.4), GAT(8, 3, 1, "v2", dropout=0.4)),
     "jump cat": lambda: Stack(GCN(6, 5, act="relu"), SAGE(5, 4, act="relu"), GCN(9, 3), jump="cat", dropout=0.3),
     "jump max": lambda: Stack(GCN(6, 5, act="relu"), GCN(5, 5, act="tanh"), MLP(5, 3), jump="max"),
+    **ONE_HOP,
+    **SEVERAL_HOPS,
 }
-ON_MPI = ("add", "sage max", "gat", "gin", "mixhop", "gcnii", "jump cat")
+ON_MPI = ("add", "sage max", "gat", "gin", "mixhop", "gcnii deep", "jump cat")
 
 
 @parallel([1, 3, 4], mpi=[3], only=lambda given: given["name"] in ON_MPI)

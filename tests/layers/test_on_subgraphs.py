@@ -1,5 +1,6 @@
 """Layers run as they are on an induced subgraph, on blocks of a sampler and on a block-diagonal one: exactly the dense model."""
 
+import models
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -10,7 +11,7 @@ from subgraphs import DenseSubgraph, blocks, induced, subgraph_of
 
 from spgnn.dist import SelfCommunicator
 from spgnn.errors import ShapeError, UsageError
-from spgnn.layers import APPNP, GAT, GCN, GCNII, GIN, MLP, NGNN, SAGE, SGC, Layer, LightGCN, MixHop, Stack
+from spgnn.layers import APPNP, GCN, GCNII, MLP, SAGE, Layer, LightGCN, Stack
 from spgnn.layers.stack import block_hops, set_epoch
 from spgnn.spmm.kernels.buffers import BufferPool
 from spgnn.spmm.operator.features import SparseRows
@@ -43,39 +44,14 @@ class Custom(Layer):
         return torch.relu(A @ (H @ self.W) + A.select(H) @ self.V)
 
 
-def stack(first, second, **options):
-    return lambda: Stack(first(6, 8), second(8, 3), **options)
-
-
-ONE_HOP = {  # two layers multiply
-    "gcn": stack(lambda f, c: GCN(f, c, act="relu"), GCN),
-    "gcn, wide": lambda: Stack(GCN(6, 9, act="relu"), GCN(9, 9, act="elu", norm="layer", residual=True), MLP(9, 3)),
+ONE_HOP = models.ONE_HOP | {
     "residual": lambda: Stack(GCN(6, 6, act="relu", residual=True), Custom(6, 3)),
-    "sage": stack(lambda f, c: SAGE(f, c, act="relu"), SAGE),
-    "sage sum": stack(lambda f, c: SAGE(f, c, "sum", act="tanh", norm="layer"), lambda f, c: SAGE(f, c, "sum")),
-    "sage gcn": stack(lambda f, c: SAGE(f, c, "gcn", act="relu"), lambda f, c: SAGE(f, c, "gcn")),
-    "sage max": stack(lambda f, c: SAGE(f, c, "max", act="relu"), lambda f, c: SAGE(f, c, "max", pool=3)),
-    "sage cat": stack(lambda f, c: SAGE(f, c, combine="cat", act="elu"), lambda f, c: SAGE(f, c, "gcn")),
-    "gat": stack(lambda f, c: GAT(f, c, 4, dropout=0.4, act="elu"), lambda f, c: GAT(f, c, 1)),
-    "gat v2": stack(lambda f, c: GAT(f, c, 2, "v2", residual=True), lambda f, c: GAT(f, c, 3, "v2", merge="mean", dropout=0.2)),
-    "gin": stack(lambda f, c: GIN(f, c, eps=0.5, act="relu"), lambda f, c: GIN(f, c, hidden=9, train_eps=True)),
-    "ngnn": stack(lambda f, c: NGNN(GCN(f, c, act="relu"), 2), lambda f, c: NGNN(SAGE(f, c), act=None)),
-    "mlp": lambda: Stack(MLP(6, 5, (4,), dropout=0.5, act="relu"), GCN(5, 8), MLP(8, 5), GCN(5, 4), MLP(4, 3)),
-    "one power": lambda: Stack(MixHop(6, 5, (0, 1), act="relu"), MixHop(5, 4, (0, 1), "sum"), MLP(4, 3)),
-    "one step": lambda: Stack(SGC(6, 5, 1), MLP(5, 5), APPNP(5, 1, 0.2), MLP(5, 3)),
-    "one mean": lambda: Stack(GCN(6, 5), LightGCN(5, 1), MLP(5, 3)),
-    "gcnii": lambda: Stack(GCN(6, 5), GCNII(5, 1, dropout=0.4), MLP(5, 3)),
-    "composed": stack(Composed, lambda f, c: Composed(f, c, "dot")),
-    "custom": stack(Custom, lambda f, c: GCN(f, c)),
+    "composed": models.two(Composed, lambda f, c: Composed(f, c, "dot")),
+    "custom": models.two(Custom, GCN),
     "jump cat": lambda: Stack(MLP(6, 4), GCN(4, 5, act="relu"), SAGE(5, 4, act="relu"), MLP(13, 3), jump="cat"),
     "jump max": lambda: Stack(GCN(6, 5, act="relu"), MLP(5, 5), GCN(5, 3), jump="max"),
-}  # fmt: skip
-SEVERAL_HOPS = {
-    "sgc": lambda: Stack(GCN(6, 5), SGC(5, 3, 3)),
-    "lightgcn": lambda: Stack(MLP(6, 5, act="relu"), LightGCN(5, 3), MLP(5, 3)),
-    "appnp": lambda: Stack(MLP(6, 5, act="relu"), MLP(5, 3), APPNP(3, 4, 0.2, dropout=0.3)),
-    "gcnii deep": lambda: Stack(MLP(6, 5, act="relu"), GCNII(5, 3, dropout=0.4), MLP(5, 3)),
-    "mixhop": stack(lambda f, c: MixHop(f, c, act="relu"), lambda f, c: MixHop(f, c, combine="sum")),
+}
+SEVERAL_HOPS = models.SEVERAL_HOPS | {
     "nested": lambda: Stack(GCN(6, 5), Stack(GCN(5, 4), GCN(4, 5), jump="cat"), GCN(5, 3)),
     "add": lambda: Stack(GCN(6, 6), Residual(6), GCN(6, 3)),
 }

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 from graphs import random_graph
-from models import Bare, Residual, TwoHops, TwoProducts, frozen
+from models import CUSTOM, TwoProducts
 from worlds import parallel
 
 from spgnn.config import TrainConfig
@@ -47,16 +47,10 @@ MODELS = {
     "dropout": lambda: gcns((6, 9, 3), dropout=0.5),
     "dropout between layers": lambda: gcns((6, 9, 3), dropout=0.5, input_dropout=False),
     "norm and residual": lambda: gcns((6, 6, 6, 3), norm="layer", residual=True),
-    "a Stack in a Stack": lambda: Stack(GCN(6, 8, act="relu"), gcns((8, 4, 7)), GCN(7, 3)),
-    "two products in a layer": lambda: Stack(GCN(6, 4, act="relu"), TwoProducts(4, 3)),
     "two products with X": lambda: Stack(TwoProducts(6, 5), GCN(5, 3)),
-    "two hops": lambda: Stack(TwoHops(6, 4), GCN(4, 3)),
     "a mean of powers": lambda: Stack(GCN(6, 5), LightGCN(5, 3), GCN(5, 3)),
-    "a residual of its own": lambda: Stack(GCN(6, 5), Residual(5), GCN(5, 3)),
-    "frozen first layer": lambda: frozen(0),
-    "frozen middle layer": lambda: frozen(1),
     "a hook": doubled,
-    "no Stack": Bare,
+    **CUSTOM,
 }
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from graphs import KINDS, dense_operator, random_graph
+from models import ONE_HOP, SEVERAL_HOPS, two
 from part_folders import parts_of
 from worlds import parallel
 
@@ -18,7 +19,7 @@ from spgnn.distgraph import Parts, distribute
 from spgnn.distgraph.part_rows import own_part_rows, part_rows
 from spgnn.errors import GraphError, NumericalError, RankError, ResourceError, ShapeError, UsageError
 from spgnn.graph import random_split
-from spgnn.layers import APPNP, GAT, GCN, GCNII, GIN, MLP, NGNN, SAGE, SGC, Layer, MixHop, Stack
+from spgnn.layers import GCN, MLP, SAGE, SGC, Layer, MixHop, Stack
 from spgnn.partition import part_graph, partition_of, save_partition
 from spgnn.training.metrics import predicted
 from spgnn.training.parts.inference import LayerwiseScorer
@@ -47,30 +48,15 @@ class Undeclared(Custom):
         return super().forward(A, H)
 
 
-def two(layer):
-    return lambda: Stack(layer(6, 8), layer(8, 3), dropout=0.3)
-
-
-MODELS = {
-    "gcn": two(lambda f, c: GCN(f, c, act="relu")),
+MODELS = ONE_HOP | {
     "gcn, three layers": lambda: Stack(GCN(6, 9, act="relu"), GCN(9, 9, act="elu", norm="layer", residual=True), GCN(9, 3)),
-    "sage": two(lambda f, c: SAGE(f, c, act="relu")),
-    "sage sum": two(lambda f, c: SAGE(f, c, "sum", act="tanh", norm="layer")),
-    "sage gcn": two(lambda f, c: SAGE(f, c, "gcn")),
-    "sage max": two(lambda f, c: SAGE(f, c, "max", act="relu")),
-    "sage cat": lambda: Stack(SAGE(6, 8, combine="cat", act="elu"), SAGE(8, 3)),
-    "gat": lambda: Stack(GAT(6, 8, 4, dropout=0.4, act="elu"), GAT(8, 3, 2, merge="mean")),
-    "gat v2": lambda: Stack(GAT(6, 8, 2, "v2"), GAT(8, 3, 1, "v2")),
-    "gin": two(lambda f, c: GIN(f, c, hidden=7, eps=0.5, act="relu")),
-    "ngnn": two(lambda f, c: NGNN(GCN(f, c, act="relu"), 2)),
-    "mlp": two(lambda f, c: MLP(f, c, (5,), dropout=0.5)),
+    "mlp": lambda: Stack(MLP(6, 8, (5,), dropout=0.5), MLP(8, 3), dropout=0.3),
     "mixed": lambda: Stack(MLP(6, 5), MLP(5, 7), GCN(7, 8), MLP(8, 5), SAGE(5, 4, "sum"), MLP(4, 4), MLP(4, 3)),
-    "sgc": lambda: Stack(SGC(6, 3, 3), dropout=0.5),
+    "sgc alone": lambda: Stack(SGC(6, 3, 3), dropout=0.5),
     "sgc inside": lambda: Stack(GCN(6, 5), SGC(5, 4, 2, act="relu", norm="layer"), SGC(4, 3, 1)),
-    "appnp": lambda: Stack(MLP(6, 3), APPNP(3, 4)),
-    "gcnii": lambda: Stack(MLP(6, 5), GCNII(5, 3), GCN(5, 3)),
-    "mixhop": lambda: Stack(MLP(6, 5), MixHop(5, 6), MixHop(6, 3, (1, 3), combine="sum")),
-    "custom": two(Custom),
+    "mixhop inside": lambda: Stack(MLP(6, 5), MixHop(5, 6), MixHop(6, 3, (1, 3), combine="sum")),
+    "custom": two(Custom, Custom),
+    **{name: make for name, make in SEVERAL_HOPS.items() if name != "lightgcn"},
 }  # fmt: skip
 
 

@@ -2,14 +2,18 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
 
 from spgnn.analysis import measure
+from spgnn.config import TrainConfig
+from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.experiment.fit import train
 from spgnn.partition import part_graph
+from spgnn.training.trainer import Trainer
 
 LOCK = threading.Lock()
 REPORTS: dict[tuple, object] = {}
@@ -21,6 +25,16 @@ def once(key: tuple, make: Callable):
         if key not in REPORTS:
             REPORTS[key] = make()
     return REPORTS[key]
+
+
+def losses_are_those_of_one_rank(comm, graph, make: Callable):
+    """Train what make() returns, with all rows and with pruned ones: the bytes are those predicted, the losses equal."""
+    config, of = TrainConfig(split="given", epochs=2), dict(method="random", operator="none", dtype="float64")
+    alone = Trainer(make(), distribute(graph, SelfCommunicator(), **of), config).fit()
+    for prune in ("never", "auto"):
+        history = Trainer(make(), distribute(graph, comm, **of), replace(config, prune=prune)).fit()
+        assert history.bytes_predicted == history.records[-1]["bytes_sent"]
+        np.testing.assert_allclose(*([r["loss"] for r in h.records] for h in (history, alone)), rtol=1e-10)
 
 
 def predict_and_compare(comm, graph, make: Callable, key: tuple, prune="never", dtype=torch.float64, **options):

@@ -13,6 +13,14 @@ from spgnn.spmm.operator.place import OUTSIDE
 from spgnn.spmm.operator.timing import Operations
 
 
+def random(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def near(ours, expected):
+    torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-10)
+
+
 class DenseOperator(DenseRowWords):
     """A (N, N), or a block (n, m) whose outputs are the first inputs, float64 on one process; node_n: ids of the inputs.
 

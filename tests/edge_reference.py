@@ -29,16 +29,19 @@ def kept(A, K: int, drop: EdgeDrop | None, dtype) -> torch.Tensor:
     if drop is None:
         return torch.ones(len(A.indices), K, dtype=dtype)
     row_E, column_E = (x.numpy() for x in ends(A))
-    row_n = _mix64(np.uint64(drop.key) ^ _mix64(drop.ids_n.astype(np.uint64) + GOLDEN))
-    edge_E = _mix64(row_n[row_E] ^ _mix64(drop.ids_c.astype(np.uint64) + GOLDEN)[column_E])
-    low, high = edge_E.astype(np.uint32), (edge_E >> np.uint64(32)).astype(np.uint32)
-    head_K = np.arange(K, dtype=np.uint32) * np.uint32(0x9E3779B9)
-    bits = _mix32(_mix32(head_K + low[:, None]) ^ high[:, None])
-    threshold = np.uint32(min(drop.rate * 2.0**32, 2.0**32 - 1))
-    return torch.from_numpy(bits >= threshold).to(dtype) / (1 - drop.rate)
+    row_n = mix64(np.uint64(drop.key) ^ mix64(drop.ids_n.astype(np.uint64) + GOLDEN))
+    edge_E = mix64(row_n[row_E] ^ mix64(drop.ids_c.astype(np.uint64) + GOLDEN)[column_E])
+    return torch.from_numpy(stay(edge_E, K, drop.rate)).to(dtype) / (1 - drop.rate)
 
 
-def _mix64(x: np.ndarray) -> np.ndarray:
+def stay(hash_e: np.ndarray, K: int, rate: float) -> np.ndarray:
+    """Return hash(hash of a row or edge, column or head) >= rate 2^32, (e, K)."""
+    low, high = hash_e.astype(np.uint32), (hash_e >> np.uint64(32)).astype(np.uint32)
+    of_K = np.arange(K, dtype=np.uint32) * np.uint32(0x9E3779B9)
+    return _mix32(_mix32(of_K + low[:, None]) ^ high[:, None]) >= np.uint32(min(rate * 2.0**32, 2.0**32 - 1))
+
+
+def mix64(x: np.ndarray) -> np.ndarray:
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-
-MASK32, MASK64 = (1 << 32) - 1, (1 << 64) - 1
+from edge_reference import GOLDEN, mix64, stay
 
 
 def spmm(indptr, indices, weights, X_mF, Y_nF=None, bias_F=None, relu: bool = False) -> np.ndarray:
@@ -25,14 +24,7 @@ def spmm(indptr, indices, weights, X_mF, Y_nF=None, bias_F=None, relu: bool = Fa
 
 def drop_mask(node_n, F: int, key: int, rate: float) -> np.ndarray:
     """Return which (node, feature) stay, (n, F) bool: hash(key, node, feature) >= rate 2^32."""
-    keep = np.zeros((len(node_n), F), bool)
-    threshold = int(min(rate * 2.0**32, 2.0**32 - 1))
-    for i, node in enumerate(node_n):
-        row = _mix64(key ^ _mix64((int(node) + 0x9E3779B97F4A7C15) & MASK64))
-        for f in range(F):
-            inner = _mix32((f * 0x9E3779B9 + (row & MASK32)) & MASK32)
-            keep[i, f] = _mix32(inner ^ (row >> 32)) >= threshold
-    return keep
+    return stay(mix64(np.uint64(key) ^ mix64(np.asarray(node_n).astype(np.uint64) + GOLDEN)), F, rate)
 
 
 def softmax_xent(Z_nC, y_n, scale: float) -> tuple[float, np.ndarray]:
@@ -41,19 +33,3 @@ def softmax_xent(Z_nC, y_n, scale: float) -> tuple[float, np.ndarray]:
     loss = torch.nn.functional.cross_entropy(Z, torch.as_tensor(y_n), ignore_index=-1, reduction="sum")
     loss.backward()
     return float(loss.detach()), Z.grad.numpy() * scale
-
-
-def _mix64(x: int) -> int:
-    x ^= x >> 30
-    x = x * 0xBF58476D1CE4E5B9 & MASK64
-    x ^= x >> 27
-    x = x * 0x94D049BB133111EB & MASK64
-    return x ^ (x >> 31)
-
-
-def _mix32(x: int) -> int:
-    x ^= x >> 16
-    x = x * 0x7FEB352D & MASK32
-    x ^= x >> 15
-    x = x * 0x846CA68B & MASK32
-    return x ^ (x >> 16)

@@ -38,6 +38,17 @@ class TwoHops(Layer):
         return A @ (A @ (H @ self.W))
 
 
+class Custom(Layer):
+    """relu(A H W + H V), which declares no hops."""
+
+    def __init__(self, f_in, f_out):
+        super().__init__(f_in, f_out)
+        self.W, self.V = self.weight(f_in, f_out), self.weight(f_in, f_out)
+
+    def forward(self, A, H):
+        return torch.relu(A @ (H @ self.W) + A.select(H) @ self.V)
+
+
 class Bare(torch.nn.Module):
     """A model without a Stack: its exchanges have no layer."""
 
@@ -53,6 +64,15 @@ def frozen(number):
     """Three layers, the weights of one of which are not trained."""
     model = Stack(GCN(6, 9, act="relu"), GCN(9, 5, act="relu"), GCN(5, 3))
     model.layers[number].requires_grad_(False)
+    return model
+
+
+def drawn(model):
+    """The model in float64, in which no bias is 0 and no LayerNorm the identity."""
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for weight in model.double().parameters():
+            weight.add_(torch.rand(weight.shape, dtype=torch.float64, generator=generator), alpha=0.3)
     return model
 
 

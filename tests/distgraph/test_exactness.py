@@ -19,28 +19,16 @@ from spgnn.layers import GCN, Stack
 from spgnn.training.trainer import Trainer
 
 
-@parallel([1, 3], mpi=[4], only=lambda given: given["method"] == "random")
+@parallel([1, 3, 4, 16], mpi=[4], only=lambda given: given["method"] == "random" and given["scheme"] == "cover")
 @pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
 @pytest.mark.parametrize("method", ["block", "random", "metis"])
 @pytest.mark.parametrize("use", ["directed", "undirected"])
-def test_loss_logits_and_gradients_equal_the_dense_model(comm, scheme, method, use):
+def test_loss_logits_and_gradients_equal_the_dense_model_and_replicated_rows_count_once(comm, scheme, method, use):
     for model_name, sparse, how in some(
         comm, (("wide", False, "gcn"), ("own", True, "gcn"), ("residual", False, "row"))
     ):
-        graph = random_graph(n=30, edges=120, sparse=sparse, weighted=True, use=use)
-        gradients_are_the_dense_ones(comm, graph, model_name, how, scheme=scheme, method=method)
-
-
-@parallel([4, 16], mpi=[4], only=lambda given: given["method"] == "random" and given["scheme"] == "cover")
-@pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
-@pytest.mark.parametrize("method", ["random", "metis"])
-@pytest.mark.parametrize("use", ["directed", "undirected"])
-def test_on_a_grid_too_and_replicated_rows_count_once(comm, scheme, method, use):
-    for model_name, sparse, how, keep in some(
-        comm, (("wide", False, "gcn", True), ("own", True, "gcn", True), ("residual", False, "row", False))
-    ):
-        graph = random_graph(n=30, edges=120, sparse=sparse, weighted=True, use=use)
-        options = dict(scheme=scheme, method=method, replication=4 if comm.size == 16 else 2, keep=keep)
+        graph, c = random_graph(n=30, edges=120, sparse=sparse, weighted=True, use=use), {4: 2, 16: 4}.get(comm.size, 1)
+        options = dict(scheme=scheme, method=method, replication=c, keep=how == "gcn" or c == 1)
         gradients_are_the_dense_ones(comm, graph, model_name, how, **options)
 
 

@@ -5,7 +5,7 @@ import torch
 from counted_bytes import predict_and_compare
 from dense_model import gradients_are_the_dense_ones
 from graphs import random_graph
-from models import TwoHops, TwoProducts
+from models import Custom, TwoHops, TwoProducts
 from worlds import parallel, some
 
 from spgnn import train
@@ -18,17 +18,10 @@ from spgnn.training import explain
 from spgnn.training.trainer import Trainer
 
 
-class Averaged(Layer):
-    """D^-1 A H W + H V, by a normalisation of its own."""
+class Averaged(Custom):
+    """By a normalisation of its own."""
 
     operator, hops = "row", 1
-
-    def __init__(self, f_in, f_out):
-        super().__init__(f_in, f_out)
-        self.W, self.V = self.weight(f_in, f_out), self.weight(f_in, f_out)
-
-    def forward(self, A, H):
-        return A @ (H @ self.W) + A.select(H) @ self.V
 
 
 class TwoWays(TwoProducts):

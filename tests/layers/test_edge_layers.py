@@ -6,6 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from counted_bytes import losses_are_those_of_one_rank
+from dense_model import relative
+from models import drawn
 from worlds import parallel
 
 import spgnn
@@ -105,19 +108,6 @@ def on_the_list(model):
     return H
 
 
-def relative(a, b):
-    return float((a - b).abs().max() / b.abs().max().clamp(min=1e-300))
-
-
-def made(name):
-    model = MODELS[name]().double()
-    generator = torch.Generator().manual_seed(2)
-    with torch.no_grad():
-        for weight in model.parameters():  # no bias is 0, no LayerNorm the identity
-            weight.add_(torch.rand(weight.shape, dtype=torch.float64, generator=generator), alpha=0.3)
-    return model
-
-
 @parallel([1, 2, 3])
 def test_a_decoder_of_edges_has_the_rows_of_the_list_of_edges_in_its_order(comm):
     torch.manual_seed(4)
@@ -137,7 +127,7 @@ def test_a_decoder_of_edges_has_the_rows_of_the_list_of_edges_in_its_order(comm)
 @pytest.mark.parametrize("name", MODELS)
 def test_rows_and_gradients_are_the_ones_of_the_list_of_edges(comm, name):
     G = torch.randn(N, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    theirs, ours = made(name), made(name)
+    theirs, ours = drawn(MODELS[name]()), drawn(MODELS[name]())
     Z = on_the_list(theirs)
     (Z * G).sum().backward()
     dgraph = distribute(GRAPH, comm, method="random", operator="none", dtype="float64")
@@ -155,7 +145,7 @@ def test_rows_and_gradients_are_the_ones_of_the_list_of_edges(comm, name):
             continue
         gradient = weight.grad.numpy().copy()
         comm.all_reduce(gradient)
-        assert relative(torch.from_numpy(gradient), expected.grad) <= 1e-10, which
+        assert relative(gradient, expected.grad.numpy()) <= 1e-10, which
 
 
 def test_layers_say_what_is_missing():
@@ -177,17 +167,7 @@ def test_layers_say_what_is_missing():
 @pytest.mark.parametrize("name", MODELS)
 def test_a_training_sends_what_is_predicted_and_has_the_losses_of_one_rank(comm, name):
     split = np.where(np.arange(N) % 3 == 0, 1, 0).astype(np.int8)
-    graph = replace(GRAPH, split=split)
-    losses = []
-    for prune in ("never", "auto"):
-        dgraph = distribute(graph, comm, method="random", operator="none", dtype="float64")
-        trainer = Trainer(MODELS[name](), dgraph, TrainConfig(split="given", epochs=2, prune=prune))
-        history = trainer.fit()
-        assert history.bytes_predicted == history.records[-1]["bytes_sent"]
-        losses += [record["loss"] for record in history.records]
-    alone = Trainer(MODELS[name](), distribute(graph, SelfCommunicator(), operator="none", dtype="float64"), TrainConfig(split="given", epochs=2)).fit()  # fmt: skip
-    expected = [record["loss"] for record in alone.records] * 2
-    assert losses == pytest.approx(expected, rel=1e-10)
+    losses_are_those_of_one_rank(comm, replace(GRAPH, split=split), MODELS[name])
 
 
 @parallel([1, 3])
@@ -204,7 +184,7 @@ def test_in_bfloat16_they_train_near_to_float32(comm, name):
 @parallel([1, 3])
 @pytest.mark.parametrize("name", MODELS)
 def test_three_snapshots_at_once_are_three_runs(comm, name):
-    model = made(name)
+    model = drawn(MODELS[name]())
     A = distribute(GRAPH, comm, method="random", operator="none", dtype="float64", keep=False).A
     H_nBF = torch.randn(A.n, 3, F, dtype=torch.float64, generator=torch.Generator().manual_seed(comm.rank))
     together = model(Batched(A, 3), H_nBF.reshape(-1, F)).view(A.n, 3, -1)

@@ -33,21 +33,10 @@ class Composed(Layer):
         return A.sum(A.softmax(torch.tanh(S)), x)
 
 
-class Custom(Layer):
-    """relu(A H W + H V), which declares no hops."""
-
-    def __init__(self, f_in, f_out):
-        super().__init__(f_in, f_out)
-        self.W, self.V = self.weight(f_in, f_out), self.weight(f_in, f_out)
-
-    def forward(self, A, H):
-        return torch.relu(A @ (H @ self.W) + A.select(H) @ self.V)
-
-
 ONE_HOP = models.ONE_HOP | {
-    "residual": lambda: Stack(GCN(6, 6, act="relu", residual=True), Custom(6, 3)),
+    "residual": lambda: Stack(GCN(6, 6, act="relu", residual=True), models.Custom(6, 3)),
     "composed": models.two(Composed, lambda f, c: Composed(f, c, "dot")),
-    "custom": models.two(Custom, GCN),
+    "custom": models.two(models.Custom, GCN),
     "jump cat": lambda: Stack(MLP(6, 4), GCN(4, 5, act="relu"), SAGE(5, 4, act="relu"), MLP(13, 3), jump="cat"),
     "jump max": lambda: Stack(GCN(6, 5, act="relu"), MLP(5, 5), GCN(5, 3), jump="max"),
 }
@@ -134,7 +123,7 @@ def test_the_layers_that_multiply_are_as_many_as_the_blocks():
             layers(SubgraphOperators(subgraph, BufferPool()), X)
     with pytest.raises(UsageError, match="has blocks for 2 layers, the model has 1:"):
         SubgraphOperators(subgraph, BufferPool(), hops=(1, 0))
-    assert block_hops(Stack(MLP(6, 5), GCN(5, 5), Custom(5, 5), MLP(5, 3)), 2) == (0, 1, 1, 0)
+    assert block_hops(Stack(MLP(6, 5), GCN(5, 5), models.Custom(5, 5), MLP(5, 3)), 2) == (0, 1, 1, 0)
 
 
 @pytest.mark.parametrize("jump", ["cat", "max"])
@@ -152,12 +141,12 @@ def test_jumping_knowledge_on_blocks_joins_the_rows_of_the_same_nodes(jump):
     assert len(H1) > len(H2) > len(Z) and relative(model(A, X).detach().numpy(), Z.detach().numpy()) <= 1e-12
 
 
-class Twice(Custom):
+class Twice(models.Custom):
     def forward(self, A, H):
         return A @ (A @ (H @ self.W))
 
 
-class Declared(Custom):
+class Declared(models.Custom):
     hops = 0
 
     def forward(self, A, H):

@@ -5,6 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from counted_bytes import losses_are_those_of_one_rank
+from models import drawn
 from worlds import parallel
 
 import spgnn
@@ -99,22 +101,13 @@ MODELS = {
 DENSE = {RGCN: rgcn, RGAT: rgat, HGT: hgt}
 
 
-def made(name, R):
-    model = MODELS[name](R).double()
-    generator = torch.Generator().manual_seed(2)
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(torch.rand(weight.shape, dtype=torch.float64, generator=generator), alpha=0.3)
-    return model
-
-
 @parallel([1, 2, 3, 4, 7], mpi=[3])
 @pytest.mark.parametrize("use", ["undirected", "directed", "reversed"])
 @pytest.mark.parametrize("name", MODELS)
 def test_rows_and_gradients_are_the_ones_of_the_relations(comm, name, use):
     R = messages(use)[3]
     G = torch.randn(N, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    theirs, ours = made(name, R), made(name, R)
+    theirs, ours = drawn(MODELS[name](R)), drawn(MODELS[name](R))
     Z = torch.from_numpy(X).requires_grad_()
     H = Z
     for layer in theirs.layers:
@@ -142,15 +135,7 @@ def test_rows_and_gradients_are_the_ones_of_the_relations(comm, name, use):
 @parallel([1, 2, 3], mpi=[2])
 @pytest.mark.parametrize("name", MODELS)
 def test_a_training_sends_what_is_predicted_and_has_the_losses_of_one_rank(comm, name):
-    losses = []
-    for prune in ("never", "auto"):
-        dgraph = distribute(GRAPH, comm, method="random", operator="none", dtype="float64")
-        trainer = Trainer(MODELS[name](2 * R), dgraph, TrainConfig(split="given", epochs=2, prune=prune))
-        history = trainer.fit()
-        assert history.bytes_predicted == history.records[-1]["bytes_sent"]
-        losses += [record["loss"] for record in history.records]
-    alone = Trainer(MODELS[name](2 * R), distribute(GRAPH, SelfCommunicator(), operator="none", dtype="float64"), TrainConfig(split="given", epochs=2)).fit()  # fmt: skip
-    assert losses == pytest.approx([record["loss"] for record in alone.records] * 2, rel=1e-10)
+    losses_are_those_of_one_rank(comm, GRAPH, lambda: MODELS[name](2 * R))
 
 
 def test_layers_say_what_is_missing():

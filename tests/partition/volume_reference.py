@@ -3,20 +3,13 @@
 import math
 
 import numpy as np
+from streaming import M64, mix
 
 F = np.float32
-MASK = 2**64 - 1
 NOISES, BLOCK = 1 << 16, 64
 
 
-def mixed(x: int) -> int:
-    x = (x + 0x9E3779B97F4A7C15) & MASK
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
-    return x ^ (x >> 31)
-
-
-NOISE = [F(-math.log(-math.log(((mixed(i) >> 11) + 0.5) * 2.0**-53))) for i in range(NOISES + 64)]
+NOISE = [F(-math.log(-math.log(((mix(i) >> 11) + 0.5) * 2.0**-53))) for i in range(NOISES + 64)]
 
 
 class Reference:
@@ -129,9 +122,9 @@ class Reference:
         )
         self.set_over(range(self.k))
         self.sweeps += 1
-        key = mixed(self.seed << 32 ^ self.sweeps)
+        key = mix(self.seed << 32 ^ self.sweeps)
         seen = 0
-        for _, first in sorted((mixed(key ^ first), first) for first in range(0, n, BLOCK)):
+        for _, first in sorted((mix(key ^ first), first) for first in range(0, n, BLOCK)):
             for v in range(first, min(first + BLOCK, n)):
                 if seen % (n // 8 + 1) == 0:
                     self.integrate()
@@ -140,9 +133,7 @@ class Reference:
                 must_leave = is_final and self.work_of(a) > self.balance * self.mean
                 if (self.wake[v] > s and not must_leave) or self.part.count(a) == 1:
                     continue
-                b, margin = self.choose(
-                    v, t, mixed((key + v) & MASK) % NOISES, cap * self.mean, 1.5 if must_leave else 0
-                )
+                b, margin = self.choose(v, t, mix((key + v) & M64) % NOISES, cap * self.mean, 1.5 if must_leave else 0)
                 if b != a:
                     self.move(v, b)
                 elif margin > wide:

@@ -130,13 +130,6 @@ def test_blocks_are_scaled_and_normalised_by_the_degrees_of_the_graph(name, shap
         check_transposed(made[how], shape)
 
 
-def test_a_pattern_that_is_not_symmetric_in_a_symmetric_graph_is_transposed_all_the_same():
-    graph = GRAPHS["dense"]
-    node_m, pattern = random_block(graph, 9, 9)
-    assert graph_arrays(graph).is_symmetric
-    check_transposed(operators(graph_arrays(graph), node_m, pattern, ["none"])["none"], (9, 9))
-
-
 @pytest.mark.parametrize("name", GRAPHS)
 def test_symmetry_is_that_of_the_pattern(name):
     A = sp.csr_array(GRAPHS[name].A)

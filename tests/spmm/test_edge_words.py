@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from dense_attention import DenseRowWords
+from dense_operator import random
 from graphs import random_graph
 from worlds import parallel
 
@@ -22,10 +23,6 @@ _ENDS = _RNG.integers(0, 12, (2, 90))  # of few nodes, so that many edges are pa
 MULTI = graph_from_coo(*_ENDS, 16, edge_attr=_RNG.standard_normal((90, 3))).with_edges("directed")
 TINY = random_graph(n=3, edges=4, use="directed")
 N, F = GRAPH.n_nodes, 5
-
-
-def random(*shape, seed=0):
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def operator(comm, graph=GRAPH, scheme="cover", **options):

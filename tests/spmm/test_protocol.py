@@ -5,7 +5,7 @@ import inspect
 import numpy as np
 import pytest
 import torch
-from dense_operator import DenseOperator
+from dense_operator import DenseOperator, near
 from graphs import dense_operator, random_graph
 from subgraphs import blocks, induced, subgraph_of
 from torch_operator import TorchOperator
@@ -82,10 +82,6 @@ def whole(comm, A, seed):
 def is_counted(A):
     layout = getattr(A, "layout", None) or getattr(getattr(A, "operator", None), "layout", None)
     return layout is None or layout.is_counted
-
-
-def near(ours, expected):
-    torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-10)
 
 
 @parallel([1, 3, 4], mpi=[2])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from dense_model import gradients_are_the_dense_ones
-from dense_operator import DenseOperator
+from dense_operator import DenseOperator, near, random
 from graphs import dense_operator, random_graph
 from worlds import parallel
 
@@ -27,17 +27,9 @@ def operator(comm, scheme="cover", graph=GRAPH, how="loops", **options):
     return dgraph.A.with_norm(how)
 
 
-def random(*shape, seed=0):
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
 def of_columns(A, H_N):
     """Own rows of a matrix of all nodes, differentiable in it, where gradients of all ranks are then added."""
     return H_N[torch.from_numpy(A.node_n)]
-
-
-def near(ours, expected):
-    torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-10)
 
 
 def gradients_are_equal(comm, A, ours, dense, inputs, G_N):

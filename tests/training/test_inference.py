@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from graphs import KINDS, dense_operator, random_graph
-from models import ONE_HOP, SEVERAL_HOPS, two
+from models import ONE_HOP, SEVERAL_HOPS, Custom, two
 from part_folders import parts_of
 from worlds import parallel
 
@@ -19,7 +19,7 @@ from spgnn.distgraph import Parts, distribute
 from spgnn.distgraph.part_rows import own_part_rows, part_rows
 from spgnn.errors import GraphError, NumericalError, RankError, ResourceError, ShapeError, UsageError
 from spgnn.graph import random_split
-from spgnn.layers import GCN, MLP, SAGE, SGC, Layer, MixHop, Stack
+from spgnn.layers import GCN, MLP, SAGE, SGC, MixHop, Stack
 from spgnn.partition import part_graph, partition_of, save_partition
 from spgnn.training.metrics import predicted
 from spgnn.training.parts.inference import LayerwiseScorer
@@ -28,20 +28,13 @@ from spgnn.training.parts.scratch import Scratch
 from spgnn.training.scorer import FullScorer
 
 
-class Custom(Layer):
-    """relu(A H W + H V), which declares that it reads direct neighbours."""
+class Declared(Custom):
+    """Reads direct neighbours."""
 
     hops = 1
 
-    def __init__(self, f_in, f_out):
-        super().__init__(f_in, f_out)
-        self.W, self.V = self.weight(f_in, f_out), self.weight(f_in, f_out)
 
-    def forward(self, A, H):
-        return torch.relu(A @ (H @ self.W) + A.select(H) @ self.V)
-
-
-class Undeclared(Custom):
+class Undeclared(Declared):
     """The same, but its own forward declares nothing."""
 
     def forward(self, A, H):
@@ -55,7 +48,7 @@ MODELS = ONE_HOP | {
     "sgc alone": lambda: Stack(SGC(6, 3, 3), dropout=0.5),
     "sgc inside": lambda: Stack(GCN(6, 5), SGC(5, 4, 2, act="relu", norm="layer"), SGC(4, 3, 1)),
     "mixhop inside": lambda: Stack(MLP(6, 5), MixHop(5, 6), MixHop(6, 3, (1, 3), combine="sum")),
-    "custom": two(Custom, Custom),
+    "custom": two(Declared, Declared),
     **{name: make for name, make in SEVERAL_HOPS.items() if name != "lightgcn"},
 }  # fmt: skip
 

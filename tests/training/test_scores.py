@@ -16,46 +16,25 @@ from spgnn.training.metrics import count, per_class, scores
 sk = pytest.importorskip("sklearn.metrics")
 
 
-def share(comm, *arrays):
-    return [a[comm.rank :: comm.size] for a in arrays]
-
-
 @parallel([1, 3], mpi=[])
+@pytest.mark.parametrize("task", ["classes", "labels"])
 @pytest.mark.parametrize("C", [2, 3, 7])
-def test_single_label_scores_equal_scikit_learns(comm, C):
-    rng = np.random.default_rng(C)
-    Z, y, split = rng.standard_normal((200, C)), rng.integers(-1, C, 200), rng.integers(-1, 3, 200).astype(np.int8)
-    z, t, s = share(comm, Z, y, split)
+def test_scores_equal_scikit_learns(comm, C, task):
+    rng, has_classes = np.random.default_rng(C), task == "classes"
+    Z, split = rng.standard_normal((200, C)), rng.integers(-1, 3, 200).astype(np.int8)
+    y = rng.integers(-1, C, 200) if has_classes else rng.integers(0, 2, (200, C)).astype(np.float64)
+    z, t, s = (a[comm.rank :: comm.size] for a in (Z, y, split))
     counts = count(torch.from_numpy(z), torch.from_numpy(t), s, C, comm)
     for number in range(3):
-        rows = (split == number) & (y >= 0)
-        truth, guess = y[rows], Z[rows].argmax(1)
-        got = scores(counts[number], "classes")
-        assert got["accuracy"] == pytest.approx(sk.accuracy_score(truth, guess))
-        assert got["micro_f1"] == pytest.approx(sk.f1_score(truth, guess, average="micro"))
-        assert got["macro_f1"] == pytest.approx(sk.f1_score(truth, guess, average="macro"))
-        assert got["weighted_f1"] == pytest.approx(sk.f1_score(truth, guess, average="weighted"))
-        f1 = [entry["f1"] for entry in per_class(counts[number])]
-        np.testing.assert_allclose(f1, sk.f1_score(truth, guess, average=None, labels=range(C)))
-
-
-@parallel([1, 3], mpi=[])
-@pytest.mark.parametrize("C", [2, 3, 5])
-def test_multi_label_scores_equal_scikit_learns(comm, C):
-    rng = np.random.default_rng(C)
-    Z, Y, split = (
-        rng.standard_normal((200, C)),
-        rng.integers(0, 2, (200, C)).astype(np.float64),
-        rng.integers(-1, 3, 200).astype(np.int8),
-    )
-    z, t, s = share(comm, Z, Y, split)
-    counts = count(torch.from_numpy(z), torch.from_numpy(t), s, C, comm)
-    for number in range(3):
-        truth, guess = Y[split == number], Z[split == number] > 0
-        got = scores(counts[number], "labels")
-        assert got["micro_f1"] == pytest.approx(sk.f1_score(truth, guess, average="micro"))
-        assert got["macro_f1"] == pytest.approx(sk.f1_score(truth, guess, average="macro"))
-        assert got["weighted_f1"] == pytest.approx(sk.f1_score(truth, guess, average="weighted"))
+        rows = (split == number) & (y >= 0 if has_classes else True)
+        truth, guess = y[rows], Z[rows].argmax(1) if has_classes else Z[rows] > 0
+        got = scores(counts[number], task)
+        for how in ("micro", "macro", "weighted"):
+            assert got[f"{how}_f1"] == pytest.approx(sk.f1_score(truth, guess, average=how))
+        if has_classes:
+            assert got["accuracy"] == pytest.approx(sk.accuracy_score(truth, guess))
+            f1 = [entry["f1"] for entry in per_class(counts[number])]
+            np.testing.assert_allclose(f1, sk.f1_score(truth, guess, average=None, labels=range(C)))
 
 
 def test_counts_take_memory_by_the_class_and_not_by_its_square():

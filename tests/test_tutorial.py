@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from test_readme import is_same
 from worlds import launch, mpirun
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "tutorial"
@@ -14,7 +15,6 @@ NOT_RUN = ("./runs/quickstart", ". .venv/", "sbatch", "pip")  # they set up an e
 VARIES = re.compile(
     r"-?[\d.,]+ ?(?:s|s/epoch|MB|GB|KB)(?![\w/])|load [\d.]+ of \d+ cores?|\"epoch_s\": [\d.e-]+|[\w./-]*/test_\S+"
 )
-NUMBER = re.compile(r"-?[\d,]*\.?\d+(?:[eE][-+]?\d+)?")
 MAIN = "import sys; sys.stdout.isatty = lambda: True; from spgnn.cli import main; sys.exit(main())"  # at a terminal
 PROGRAMS = {
     "spgnn": f'exec "{{python}}" -c "{MAIN}" "$@"',
@@ -37,19 +37,13 @@ def steps(text: str) -> list[tuple[str, str]]:
     return found
 
 
-def is_same(shown: str, printed: str) -> bool:
+def is_shown(shown: str, printed: str) -> bool:
     """Whether lines are equal but for times, memory (fractions above 100 too), 5 % of fractions, and `...` at the end."""
     shown, printed = (VARIES.sub("V", " ".join(line.split())) for line in (shown, printed))
     if shown.endswith(" ...") and len(shown) > 4:
         shown = shown.removesuffix(" ...")
         printed = printed[: len(shown)]
-    if NUMBER.split(shown) != NUMBER.split(printed):
-        return False
-    pairs = [(a.replace(",", ""), b.replace(",", "")) for a, b in zip(NUMBER.findall(shown), NUMBER.findall(printed))]
-    return all(
-        a == b or ("." in a and (float(a) > 100 or float(a) == pytest.approx(float(b), rel=0.05, abs=0.05)))
-        for a, b in pairs
-    )
+    return is_same(shown, printed, rel=0.05, abs=0.05, most=100)
 
 
 @pytest.mark.slow
@@ -69,5 +63,5 @@ def test_a_page_of_the_tutorial_can_be_followed(page, tmp_path, python):
             done = launch(0, ["bash", "-c", name], limit_s=120, cwd=folder, env=env)
             assert bool(done.code) == ("error:" in body), f"{name}: {done.code}\n{done.out}{done.err}"
             printed = (done.out + done.err).splitlines()
-            missing = [line for line in body.splitlines() if not any(is_same(line, other) for other in printed)]
+            missing = [line for line in body.splitlines() if not any(is_shown(line, other) for other in printed)]
             assert not [line for line in missing if line.strip() not in ("", "...")], f"{name}: {missing}\n{printed}"

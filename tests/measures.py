@@ -1,6 +1,6 @@
 """Measures of the code that moving code cannot meet, and today's exceptions (house_known.json), which only get fewer.
 
-`python tests/measures.py` prints the table; `--shrink` takes from the list what the code no longer needs. After a rebase
+`python tests/measures.py` prints what breaks a rule; `--shrink` takes from the list what the code no longer needs. After a rebase
 with a conflict in the list: take main's list and run it again.
 """
 
@@ -305,18 +305,6 @@ def count_habits(texts: Iterator[str]) -> Counter:
     return counts
 
 
-def table(found: dict[str, Counter], habits: Counter) -> str:
-    """Return the table of all measures: limit, largest, and how many are above it, at it, or within a tenth of it."""
-    rows = [("measure", "limit", "count", "largest", "above", "within a tenth")]
-    for rule, limit in LIMITS.items():
-        values = found[rule].values()
-        above = sum(value > limit for value in values)
-        near = sum(0.9 * limit <= value <= limit for value in values) if limit > 1 else 0
-        rows.append((rule, limit, len(values), max(values, default=0), above, near))
-    lines = ["".join(f"{cell!s:>{16 if at else 12}}" for at, cell in enumerate(row)) for row in rows]
-    return "\n".join([*lines, "", *(f"{count:6} {habit}" for habit, count in habits.items())])
-
-
 def shrink(known: dict, found: dict[str, Counter], habits: Counter) -> dict:
     """Return the list without what is mended; nothing in it grows."""
     above = exceptions(found)
@@ -331,7 +319,7 @@ def main() -> None:
     if "--shrink" in sys.argv:
         known = shrink(known, found, habits)
         LIST.write_text(json.dumps(known, indent=1) + "\n")
-    print(table(found, habits), *house_faults(found, known), sep="\n")
+    print(*house_faults(found, known), sep="\n")
 
 
 if __name__ == "__main__":

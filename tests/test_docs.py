@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from test_house import texts_of_the_repository
 from worlds import launch
 
 import spgnn
@@ -54,16 +55,9 @@ def test_files_and_headings_that_a_page_links_to_are_there():
 
 @pytest.mark.slow
 def test_pages_that_code_and_messages_name_are_there():
-    folders = [path for folder in ("spgnn", "runs", "tests") for path in (ROOT / folder).rglob("*")]
-    kinds = (".py", ".h", ".cpp", ".cu", ".md", ".sh", ".toml", "")
-    texts = [
-        p
-        for p in folders
-        if p.is_file() and p.suffix in kinds and not {"out", "__pycache__"} & {*p.relative_to(ROOT).parts}
-    ]
     named = {
         (path.relative_to(ROOT).as_posix(), page)
-        for path in [*texts, ROOT / "CHANGES.md", ROOT / "ruff.toml"]
+        for path in [*texts_of_the_repository(), ROOT / "ruff.toml"]
         for page in re.findall(
             r"\bdocs/[\w/-]+\.(?:md|png|sha256)\b", path.read_text(encoding="utf-8", errors="ignore")
         )

@@ -2,7 +2,6 @@
 
 import ast
 import json
-import os
 import re
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import measures
 import pytest
+from command_line import in_python
 from measures import PACKAGE, ROOT, imports_of
 
 LONGEST = 450
@@ -146,9 +146,7 @@ def known() -> dict:
 
 
 def test_measures_hold_but_for_a_list_of_exceptions_that_only_gets_shorter(known):
-    found = measures.measure(measures.sources())
-    print(measures.table(found, measures.count_habits(measures.prose())))  # shown by pytest -rP
-    assert not measures.house_faults(found, known)
+    assert not measures.house_faults(measures.measure(measures.sources()), known)
 
 
 def test_habits_of_writing_only_get_fewer(known):
@@ -352,12 +350,6 @@ def test_a_forbidden_call_is_found(text):
 @pytest.mark.parametrize("module", ["spgnn", "spgnn.dist", "spgnn.cli", "spgnn.data", "spgnn.partition"])
 def test_importing_it_starts_neither_torch_nor_mpi(module):
     code = f"import {module}, sys; print([m for m in ('torch', 'mpi4py', 'cupy', 'networkx', 'torch_geometric', 'dgl') if m in sys.modules])"
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        timeout=60,
-    )
+    run = in_python(code)
     assert run.returncode == 0, run.stderr
     assert run.stdout.strip() == "[]"

@@ -1,11 +1,9 @@
 """What a process gives back of its memory."""
 
-import os
 import platform
-import subprocess
-import sys
 
 import pytest
+from command_line import in_python
 
 # Arrays that the allocator keeps once they are freed, as one that stays lies behind them.
 KEEPS = """
@@ -21,16 +19,11 @@ print(kept - rss_bytes())
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator of glibc")
 def test_freed_memory_goes_back_to_the_system():
-    env = os.environ | {"MALLOC_MMAP_THRESHOLD_": str(1 << 25)}
-    done = subprocess.run(
-        [sys.executable, "-c", KEEPS], env=env, capture_output=True, text=True, timeout=60, check=True
-    )
-    assert int(done.stdout) > 80e6
+    assert int(in_python(KEEPS, MALLOC_MMAP_THRESHOLD_=str(1 << 25)).stdout) > 80e6
 
 
 @pytest.mark.parametrize("given, expected", [({}, "1"), ({"THP_MEM_ALLOC_ENABLE": "0"}, "0")])
-def test_torch_asks_for_huge_pages_unless_it_is_told_not_to(given, expected):
-    env = {key: value for key, value in os.environ.items() if key != "THP_MEM_ALLOC_ENABLE"} | given
+def test_torch_asks_for_huge_pages_unless_it_is_told_not_to(given, expected, monkeypatch):
+    monkeypatch.delenv("THP_MEM_ALLOC_ENABLE", raising=False)
     line = "import os, spgnn; print(os.environ['THP_MEM_ALLOC_ENABLE'])"
-    done = subprocess.run([sys.executable, "-c", line], env=env, capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.strip() == expected
+    assert in_python(line, **given).stdout.strip() == expected

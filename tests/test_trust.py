@@ -10,7 +10,13 @@ import sys
 
 import numpy as np
 import pytest
+from command_line import in_python
 from scripts import RUNS, script
+
+import spgnn
+from spgnn.cli import main
+from spgnn.errors import CheckpointError, ResourceError
+from spgnn.experiment.checkpoint import read_manifest, write_manifest
 
 # Line -> (amount that finds its planted fault, what its failures say of it).
 PLANTS = {
@@ -60,7 +66,7 @@ def test_a_case_that_dies_or_hangs_is_named_and_the_next_one_runs(case, outcome)
     code = f"""import os, sys, time; sys.path.insert(0, {str(RUNS / "attacks")!r})
 from attack import isolated
 print(list(isolated(lambda key: ({case} if key == 1 else None) or dict(key=key), range(3), 1)))"""
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60).stdout
+    printed = in_python(code).stdout
     assert "(0, {'key': 0})" in printed and "(2, {'key': 2})" in printed
     assert outcome in printed or case == "None" and "(1, {'key': 1})" in printed
 
@@ -81,15 +87,12 @@ from spgnn.experiment.checkpoint import write_array
 resource.setrlimit(resource.RLIMIT_FSIZE, (287, 287)), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 with tempfile.TemporaryDirectory() as folder:
     write_array(Path(folder) / "x.npy", np.arange(20))"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = in_python(code)
     assert "ResourceError" in done.stderr and "File too large" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["../secret", "/etc/hostname"])
 def test_a_sealed_manifest_that_names_a_file_elsewhere_is_refused(tmp_path, name):
-    from spgnn.errors import CheckpointError
-    from spgnn.experiment.checkpoint import read_manifest, write_manifest
-
     (folder := tmp_path / "epoch-000001").mkdir()
     write_manifest(folder, 1, {name: {"bytes": 1, "sha256": "0" * 64}}, {})
     with pytest.raises(CheckpointError, match="expected files of its own folder"):
@@ -97,8 +100,6 @@ def test_a_sealed_manifest_that_names_a_file_elsewhere_is_refused(tmp_path, name
 
 
 def test_a_name_with_a_line_break_and_long_options_are_refused(tmp_path, capsys):
-    from spgnn.cli import main
-
     assert main(["info", "a\nspgnn: error: fake"]) == 2
     assert "spgnn: error: fake" not in capsys.readouterr().err.splitlines()
     (tmp_path / "c.toml").write_text("a." * 100_000 + "b = 1")
@@ -106,24 +107,7 @@ def test_a_name_with_a_line_break_and_long_options_are_refused(tmp_path, capsys)
     assert "options at most 32,768" in capsys.readouterr().err
 
 
-def test_an_array_that_cannot_be_mapped_for_lack_of_memory_is_not_a_damaged_one(tmp_path, monkeypatch):
-    from spgnn.data.readers.npz import read_npy
-    from spgnn.errors import is_out_of_memory
-
-    def refused(*_, **__):
-        raise OSError(errno.ENOMEM, "Cannot allocate memory")
-
-    np.save(tmp_path / "x.npy", np.arange(9))
-    monkeypatch.setattr(np, "memmap", refused)
-    with pytest.raises(OSError) as caught:
-        read_npy(tmp_path / "x.npy", mmap=True)
-    assert is_out_of_memory(caught.value)
-
-
 def test_a_graph_that_cannot_be_mapped_for_lack_of_memory_is_a_resource_error(tmp_path, monkeypatch):
-    import spgnn
-    from spgnn.errors import ResourceError
-
     def refused(*_, **__):
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
@@ -137,8 +121,6 @@ def test_a_graph_that_cannot_be_mapped_for_lack_of_memory_is_a_resource_error(tm
     "missing", [MemoryError(), ImportError("termios.so: failed to map segment from shared object")]
 )
 def test_an_error_whose_report_does_not_fit_into_memory_is_one_line_and_exit_code_4(monkeypatch, capsys, missing):
-    from spgnn.cli import main
-
     usual = builtins.__import__
 
     def without_memory(name, *words, **options):

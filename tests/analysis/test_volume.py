@@ -1,12 +1,10 @@
 """measure() predicts an epoch: rows of each exchange times the width that travels."""
 
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from command_line import in_python
 
 from spgnn.analysis import measure
 from spgnn.errors import PartitionError, UsageError
@@ -114,8 +112,7 @@ def test_partition_and_analysis_work_with_neither_torch_nor_mpi():
         "for method in ('block', 'random', 'metis'):\n"
         "    print(spgnn.measure(graph, spgnn.part_graph(graph, 2, method)))\n"
     )
-    environment = os.environ | {"PYTHONPATH": os.getcwd()}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    done = in_python(script)
     assert done.returncode == 0, done.stderr
 
 

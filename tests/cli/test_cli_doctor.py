@@ -7,6 +7,7 @@ from command_line import run
 from worlds import launch
 
 from spgnn.cost.machines import load_machine
+from spgnn.doctor import health
 
 CHECKS = ["launcher", "MPI", "memory", "kernels", "device", "threads"]
 CHECKS += ["large messages", "dense products", "sparse products", "memory passes"]
@@ -38,8 +39,6 @@ def test_ranks_of_a_launcher_are_looked_at_together(python):
 
 @pytest.mark.slow
 def test_a_check_that_fails_is_the_exit_code_and_names_the_fix(monkeypatch, capsys):
-    from spgnn.doctor import health
-
     monkeypatch.setattr(
         health, "check_kernels", lambda: health.Check("kernels", "fail", "no compiler", "apt-get install g++")
     )
@@ -50,8 +49,6 @@ def test_a_check_that_fails_is_the_exit_code_and_names_the_fix(monkeypatch, caps
 
 
 def test_a_busy_machine_is_not_calibrated_unless_forced(tmp_path, monkeypatch, capsys):
-    from spgnn.doctor import health
-
     monkeypatch.setattr(health, "check_kernels", lambda: pytest.fail("was measured"))
     monkeypatch.setattr("spgnn.cli.doctor.host_load", lambda: (4.1, 8))
     code, _, err = run(capsys, "doctor", "--calibrate", tmp_path / "here.toml")
@@ -59,8 +56,6 @@ def test_a_busy_machine_is_not_calibrated_unless_forced(tmp_path, monkeypatch, c
 
 
 def test_a_folder_that_is_not_there_is_told_before_anything_is_measured(tmp_path, monkeypatch, capsys):
-    from spgnn.doctor import health
-
     monkeypatch.setattr(health, "check_kernels", lambda: pytest.fail("was measured"))
     code, _, err = run(capsys, "doctor", "--calibrate", tmp_path / "no" / "folder.toml")
     assert code == 4 and "no such folder; choose a file in a folder that can be written" in err

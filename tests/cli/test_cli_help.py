@@ -1,22 +1,18 @@
 """Help is quick, complete, and starts neither torch nor MPI."""
 
-import os
 import re
-import subprocess
-import sys
 import typing
 from dataclasses import fields
-from pathlib import Path
 
 import click
 import pytest
+from command_line import in_python
+from test_frozen_options import CONFIGS
 
 from spgnn import cli
 from spgnn.cli.options import _help_row
-from spgnn.config import MeasureConfig, PartitionConfig, PlanConfig, TrainConfig, VerifyConfig
 from spgnn.config.names import PARTITIONERS
 
-ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = tuple(cli.COMMANDS)
 RUN = """
 import sys, time
@@ -26,13 +22,6 @@ for line in sys.argv[1:]:
 modules = [name for name in ("torch", "scipy", "numpy", "mpi4py") if name in sys.modules]
 print(time.process_time(), *modules, file=sys.stderr)
 """
-CONFIGS = {
-    "train": TrainConfig,
-    "partition": PartitionConfig,
-    "measure": MeasureConfig,
-    "plan": PlanConfig,
-    "verify": VerifyConfig,
-}
 
 
 def options_of(command: str) -> dict:
@@ -42,17 +31,14 @@ def options_of(command: str) -> dict:
 
 @pytest.mark.parametrize("lines", [["train --help"], ["--help", "--version", *(f"{c} --help" for c in COMMANDS)]])
 def test_help_takes_under_half_a_second_and_imports_no_library_of_numbers(lines):
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
-    run = subprocess.run([sys.executable, "-c", RUN, *lines], capture_output=True, text=True, env=env, timeout=60)
-    seconds, *modules = run.stderr.splitlines()[-1].split()
+    seconds, *modules = in_python(RUN, *lines).stderr.splitlines()[-1].split()
     assert modules == []
     # Processor seconds from the start of the interpreter: other tests may keep the machine busy.
     assert float(seconds) < 0.5
 
 
 def test_the_first_help_reads_no_options_of_commands():
-    code = "import sys, spgnn.cli; sys.exit('spgnn.config' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(ROOT)}).returncode == 0
+    assert in_python("import sys, spgnn.cli; sys.exit('spgnn.config' in sys.modules)").returncode == 0
 
 
 @pytest.mark.parametrize("command", CONFIGS)

@@ -4,23 +4,14 @@ import json
 
 import numpy as np
 import pytest
-
-from spgnn import cli
+from command_line import run
 
 STREAMED = ("spring", "spring+", "dbh", "greedy", "hdrf", "2psl")
 METHODS = ("block", "random", "metis", "volume", *STREAMED)
 
 
 def partition(capsys, graph, *argv):
-    """Return (exit code, stdout, stderr) of spgnn partition."""
-    code = cli.main(["partition", str(graph), *map(str, argv)])
-    return code, *capsys.readouterr()
-
-
-def edges(tmp_path, text):
-    path = tmp_path / "edges.txt"
-    path.write_text(text)
-    return path
+    return run(capsys, "partition", graph, *argv)
 
 
 @pytest.mark.parametrize("k, said", [
@@ -41,7 +32,7 @@ def test_what_metis_prints_is_neither_data_nor_a_message(capfd):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_self_loops_duplicates_one_direction_and_gaps_are_partitioned(capsys, tmp_path, method):
-    path = edges(tmp_path, "0 1\n0 1\n1 0\n2 2\n3 4\n4 3\n7 9\n9 12\n")
+    (path := tmp_path / "edges.txt").write_text("0 1\n0 1\n1 0\n2 2\n3 4\n4 3\n7 9\n9 12\n")
     code, out, err = partition(capsys, path, "-k", 3, "--method", method, "--out", tmp_path / "parts", "--json")
     assert code == 0, err
     owner_N = np.load(tmp_path / "parts" / "owner.npy")

@@ -2,15 +2,11 @@
 
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import in_python
 from test_cli_volume import PARTITION_KEYS, run
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -84,9 +80,7 @@ code = main({words})
 print("torch" in sys.modules)
 sys.exit(code)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
-    )
+    done = in_python(code)
     assert done.returncode == 0, done.stderr
     report, torch = done.stdout.splitlines()
     assert json.loads(report)["peak_rss_mb"] <= 90 and torch == "False"

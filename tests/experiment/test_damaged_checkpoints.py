@@ -4,11 +4,10 @@ import json
 import os
 import random
 import shutil
-import subprocess
-import sys
 from functools import partial
 
 import pytest
+from command_line import in_python
 from test_resume import outcome
 from waited import Waited
 
@@ -152,9 +151,7 @@ def test_a_full_disk_leaves_the_checkpoints_before(runs, tmp_path):
     cut = tmp_path / "cut"
     shutil.copytree(runs[0], cut)
     before = list_checkpoints(cut / "checkpoints")[-1].name
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED, "6000", str(cut)], capture_output=True, text=True, timeout=120
-    )
+    done = in_python(LIMITED, 6000, cut)
     assert done.returncode == 4 and "cannot be written: File too large" in done.stderr, done.stderr
     assert not list((cut / "checkpoints").glob(".*"))
     assert newest_whole(cut / "checkpoints").path.name >= before

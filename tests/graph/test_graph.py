@@ -1,12 +1,10 @@
 """Graphs are checked at the door, and again where they are used; normalise and with_edges equal plain dense arithmetic."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from command_line import in_python
 from graphs import dense_operator, random_graph
 from hypothesis import given
 from hypothesis import strategies as st
@@ -235,7 +233,7 @@ else:
 
 @pytest.mark.slow
 def test_a_changed_array_is_named_and_never_ends_the_process():
-    done = subprocess.run([sys.executable, "-c", BODY], capture_output=True, text=True, timeout=120)
+    done = in_python(BODY)
     assert done.returncode == 0, done.stderr
 
 

@@ -1,14 +1,10 @@
 """Each streaming partitioner equals its slow reference on 200 random small graphs."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import streaming as slow
+from command_line import in_python
 from scipy.sparse.csgraph import breadth_first_order
 
 from spgnn import load_graph
@@ -387,9 +383,7 @@ print((peak_rss_mb() - before) * 1e6 / N)
 @pytest.mark.parametrize("method", ["spring", "spring+"])
 @pytest.mark.parametrize("n_edges", [pytest.param(1 << 19, marks=pytest.mark.full), 1 << 22])
 def test_a_node_takes_at_most_40_bytes_however_many_edges_there_are(method, n_edges):
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
-    argv = [sys.executable, "-c", TAKES, method, str(n_edges)]
-    done = subprocess.run(argv, capture_output=True, text=True, env=environment, timeout=120)
+    done = in_python(TAKES, method, n_edges)
     assert done.returncode == 0, done.stderr
     constant = 4  # bytes a node of buffers and chunks, 4 MB
     assert float(done.stdout) <= 40 + constant

@@ -1,12 +1,11 @@
 """induce is A[V][:, V] of SciPy with the place of each nonzero in A; sets of nodes are those of NumPy."""
 
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from command_line import in_python
 from small_graphs import GRAPHS
 
 from spgnn.samplers import InducedSampler, _samplers, graph_arrays, induce
@@ -106,5 +105,5 @@ except MemoryError:
     ends, ids, places = _samplers.induce(indptr, indices, np.arange(2))
     print(ends.tolist(), ids.tolist(), places.tolist())
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = in_python(code)
     assert done.stdout == "[0, 2, 2] [0, 1] [0, 1]\n", (done.returncode, done.stderr)

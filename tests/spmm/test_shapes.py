@@ -1,11 +1,8 @@
 """Shapes and types of a dry run are those that torch's operations have."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
+from command_line import in_python
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -93,6 +90,5 @@ def test_a_dry_run_imports_neither_torchs_compiler_nor_sympy():
         "    dry_run(Stack(layer(4), layer(3)), Setting(features=4, steps=(1, 1), is_cached=False, counts=counts))\n"
         "print([name for name in ('sympy', 'torch._dynamo') if name in sys.modules])\n"
     )
-    environment = os.environ | {"PYTHONPATH": os.getcwd()}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+    done = in_python(script)
     assert done.stdout.strip() == "[]", done.stderr

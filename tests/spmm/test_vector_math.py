@@ -1,9 +1,7 @@
 """torch's elementwise functions are as accurate at their first call on several threads as at any other."""
 
-import subprocess
-import sys
-
 import pytest
+from command_line import in_python
 
 from spgnn.machine import cores
 
@@ -36,5 +34,4 @@ print(wrong)
 @pytest.mark.skipif(cores() < 2, reason="two threads are to make the call at once")
 def test_first_call_on_two_threads_is_accurate():
     """Without settle_vector_math some 4 of the 60 are wrong."""
-    done = subprocess.run([sys.executable, "-c", FIRST_CALLS], capture_output=True, text=True, timeout=120, check=True)
-    assert int(done.stdout) == 0
+    assert int(in_python(FIRST_CALLS).stdout) == 0

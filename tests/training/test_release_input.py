@@ -1,14 +1,13 @@
 """A X in place of X: kept after the graph is gone, X given up where nothing reads it, the loss's gradient over the logits."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from command_line import in_python
 from graphs import random_graph
-from worlds import ROOT, parallel
+from models import Custom
+from worlds import parallel
 
 from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator
@@ -75,23 +74,10 @@ def test_reading_an_x_that_was_given_up_is_an_error(comm):
     assert torch.isnan(X).all()  # whatever else reads it sees that
 
 
-class Twice(Layer):
-    """Reads H itself too."""
-
-    hops = 1
-
-    def forward(self, A, H_nF):
-        return A.chain(H_nF, self.W_FC) + A.select(H_nF)[:, : self.f_out]
-
-    def __init__(self, f_in, f_out):
-        super().__init__(f_in, f_out)
-        self.W_FC = self.weight(f_in, f_out)
-
-
 @pytest.mark.parametrize("net, options", [
     (lambda: model(dropout=0.5), {}),
     (lambda: Stack(GCN(6, 6, residual=True), GCN(6, 3)), {}),
-    (lambda: Stack(Twice(6, 5), GCN(5, 3)), {}),
+    (lambda: Stack(Custom(6, 5), GCN(5, 3)), {}),
     (model, {"keep": False}),
     (model, {"sparse": True}),
 ])  # fmt: skip
@@ -132,9 +118,7 @@ def test_a_training_from_files_holds_x_and_a_x_for_a_while_then_a_x_and_its_buff
     sp.save_npz(tmp_path / "edges.npz", sp.csr_matrix(A))
     np.save(tmp_path / "X.npy", rng.standard_normal((n, F), dtype=np.float32))
     np.save(tmp_path / "y.npy", rng.integers(0, 4, n))
-    done = subprocess.run(
-        [sys.executable, "-c", PEAK, str(tmp_path), str(hidden)], capture_output=True, text=True, timeout=120, cwd=ROOT
-    )
+    done = in_python(PEAK, tmp_path, hidden)
     assert done.returncode == 0, done.stderr
     taken, x = float(done.stdout), n * F * 4 / 1e6
     assert taken < times * x + 80, (taken, x)

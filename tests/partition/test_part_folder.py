@@ -95,12 +95,6 @@ def test_hops_are_an_integer_from_0_to_127(tmp_path, hops):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_halo_of_fewer_hops_than_asked_for_is_refused(tmp_path):
-    saved(tmp_path / "parts", hops=1)
-    with pytest.raises(PartitionError, match="has a halo of 1 hops, got hops = 2; .* --hops 2 "):
-        PartitionFolder(tmp_path / "parts").check_hops(2)
-
-
 @pytest.mark.parametrize("version", [1, 2, 3, True, "4", None])
 def test_another_version_is_refused(tmp_path, version):
     saved(tmp_path / "parts")

@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from command_line import run as command
 
-from spgnn import cli
 from spgnn.config import TrainConfig, to_toml
 from spgnn.errors import ResourceError
 from spgnn.report.figures import draw, draw_cost, draw_learning
@@ -63,9 +63,7 @@ def runs(tmp_path):
 
 
 def run(capsys, *argv):
-    """Return (exit code, stdout, stderr) of one command line."""
-    code = cli.main(["report", *map(str, argv)])
-    return code, *capsys.readouterr()
+    return command(capsys, "report", *argv)
 
 
 @pytest.mark.slow
@@ -103,7 +101,6 @@ def test_a_training_becomes_a_page_with_its_curves_options_and_bytes(folder, cap
     assert "has not ended" in (folder / "report.html").read_text()
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 def test_the_backend_that_a_notebook_names_is_not_needed(folder):
     env = os.environ | {

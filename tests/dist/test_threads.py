@@ -3,8 +3,10 @@
 import os
 
 import pytest
+import torch
 from worlds import parallel
 
+import spgnn
 from spgnn.dist import launch
 from spgnn.dist.launch import share_of_threads
 from spgnn.machine import core_ids, host_id, share_of_cores
@@ -47,18 +49,14 @@ def test_ranks_share_the_cores_of_their_host(monkeypatch, mine, others_here, exp
     assert share_of_threads(Ranks(others)) == expected
 
 
-@pytest.mark.parametrize("asked, expected", [("4", 4), ("16", 8), ("0", 1), ("", 8)])
-def test_slurm_s_cpus_per_task_are_the_most(monkeypatch, asked, expected):
-    monkeypatch.setenv("SLURM_CPUS_PER_TASK", asked)
+@pytest.mark.parametrize("name, asked, others, expected", [
+    *(("SLURM_CPUS_PER_TASK", asked, 0, most) for asked, most in (("4", 4), ("16", 8), ("0", 1), ("", 8))),
+    *(("OMP_NUM_THREADS", asked, 3, n) for asked, n in (("3", 3), ("16,2", 16), ("0", 2), ("", 2), ("many", 2))),
+])  # fmt: skip
+def test_slurm_s_cpus_per_task_are_the_most_and_omp_num_threads_is_obeyed(monkeypatch, name, asked, others, expected):
+    monkeypatch.setenv(name, asked)
     monkeypatch.setattr(launch, "core_ids", lambda: list(range(8)))
-    assert share_of_threads(Ranks([])) == expected
-
-
-@pytest.mark.parametrize("asked, expected", [("3", 3), ("16,2", 16), ("0", 2), ("", 2), ("many", 2)])
-def test_omp_num_threads_is_obeyed(monkeypatch, asked, expected):
-    monkeypatch.setenv("OMP_NUM_THREADS", asked)
-    monkeypatch.setattr(launch, "core_ids", lambda: list(range(8)))
-    assert share_of_threads(Ranks([(host_id(), range(8))] * 3)) == expected
+    assert share_of_threads(Ranks([(host_id(), range(8))] * others)) == expected
 
 
 @parallel([1, 3], mpi=[1, 2])
@@ -73,9 +71,5 @@ def test_ranks_of_one_host_have_together_no_more_threads_than_cores(comm):
 
 @parallel([1, 2], mpi=[2])
 def test_a_rank_that_names_no_threads_takes_no_more_than_its_share(comm):
-    import torch
-
-    import spgnn
-
     dgraph = spgnn.distribute(spgnn.load_graph("path:n=8"), comm, method="block")
     assert dgraph.A.threads == torch.get_num_threads() <= share_of_threads(comm)

@@ -21,23 +21,18 @@ def count_and_compare(comm, graph, scheme, c=1, prune="never", **options):
     return predict_and_compare(comm, graph, make, key, prune, scheme=scheme, replication=c, **options)
 
 
-@parallel([2, 7], mpi=[4], only=lambda given: given["scheme"] == "cover")
+@parallel([2, 4, 7, 16], mpi=[4], only=lambda given: given["scheme"] == "cover")
 @pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
 @pytest.mark.parametrize("use", ["directed", "undirected"])
-def test_in_1d(comm, scheme, use):
-    report = count_and_compare(comm, random_graph(n=50, edges=250, use=use), scheme)
-    assert {(e["layer"], e["direction"]) for e in report.exchanges} == {
-        (l, d) for l in (2, 3) for d in ("forward", "backward")
-    }
-
-
-@parallel([4, 16], mpi=[4], only=lambda given: given["scheme"] == "cover")
-@pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
-@pytest.mark.parametrize("use", ["directed", "undirected"])
-def test_on_a_grid(comm, scheme, use):
-    c = 4 if comm.size == 16 else 2
-    for prune in ("never", "always"):
-        count_and_compare(comm, random_graph(n=50, edges=250, use=use), scheme, c, prune)
+def test_in_1d_and_on_a_grid(comm, scheme, use):
+    graph = random_graph(n=50, edges=250, use=use)
+    for c, prune in (
+        ((1, "never"), (2, "never"), (2, "always")) if comm.size == 4 else ((4 if comm.size == 16 else 1, "never"),)
+    ):
+        report = count_and_compare(comm, graph, scheme, c, prune)
+        assert {(e["layer"], e["direction"]) for e in report.exchanges} == {
+            (l, d) for l in (2, 3) for d in ("forward", "backward")
+        }
 
 
 @parallel([2, 3], mpi=[4], only=lambda given: given["scheme"] == "cover")

@@ -16,8 +16,8 @@ from test_frontier import p_same
 
 from spgnn.errors import GraphError, ShapeError, UsageError
 from spgnn.graph import Graph, graph_from_coo
-from spgnn.samplers import SAMPLERS, graph_arrays, make_sampler, operators
-from spgnn.samplers.node_samplers import Labor, Neighbour
+from spgnn.samplers import SAMPLERS, Edge, Node, Walk, graph_arrays, make_sampler, operators
+from spgnn.samplers.node_samplers import Frontier, Labor, Neighbour
 from spgnn.samplers.targets import Targets, balancing_weights
 
 RIGHT, WRONG = 1e-4, 1e-9
@@ -166,11 +166,15 @@ def test_rows_of_labor_share_their_neighbours():
     assert (pattern.indices.reshape(5, -1) == pattern.indices[: len(pattern.indices) // 5]).all()
 
 
-@pytest.mark.parametrize("kind", [Neighbour, Labor])
+@pytest.mark.parametrize("kind", [Neighbour, Labor, Frontier, Node, Edge, Walk])
 def test_samples_depend_on_seed_and_index_and_not_on_threads_or_weights(kind):
     graph = random_graph(n=200, edges=3000, weighted=True, seed=3)
-    weightless = graph_from_coo(*graph.A.nonzero(), 200).with_edges("directed")
-    sampler, other = (kind(g, all_train(graph), fanout=(3, 3), batch=20) for g in (graph, weightless))
+    weightless = graph if kind is Node else graph_from_coo(*graph.A.nonzero(), 200).with_edges("directed")
+    options = (
+        {"train_N": all_train(graph), "fanout": (3, 3), "batch": 20} if kind in (Neighbour, Labor) else {"budget": 60}
+    )
+    options |= {"frontier": 8} if kind is Frontier else {}
+    sampler, other = (kind(graph_arrays(of), **options) for of in (graph, weightless))
 
     def bits(sample):
         pattern = sample.patterns[0]

@@ -169,13 +169,3 @@ def test_clusters_without_nodes_are_left_out_and_the_default_number_suits_the_gr
     nodes = [few.nodes(0, step) for step in range(few.steps_per_epoch)]
     assert all(len(node_m) for node_m in nodes)
     assert Cluster(GRAPHS["wide"]).clusters == 1
-
-
-@pytest.mark.parametrize("make", [Node, Edge, Walk])
-def test_a_draw_depends_on_seed_and_index_alone(make):
-    graph = GRAPHS["undirected"]
-    first, second = make(graph, budget=60), make(graph_arrays(graph), budget=60)
-    first.nodes(0, 0)
-    np.testing.assert_array_equal(first.nodes(2, 9), second.nodes(2, 9))
-    assert not np.array_equal(first.draw(2, 9), first.draw(2, 8))
-    assert not np.array_equal(first.draw(2, 9), first.draw(3, 9))

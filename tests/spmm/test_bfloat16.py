@@ -69,8 +69,6 @@ def test_types_that_do_not_fit_are_refused():
         A.apply(torch.ones(4, 2, dtype=torch.float64), torch.empty(3, 2, dtype=torch.bfloat16))
     with pytest.raises(ShapeError, match="add is"):
         A.apply(torch.ones(4, 2), torch.empty(3, 2), add_nF=torch.ones(3, 2, dtype=torch.bfloat16))
-    with pytest.raises(ShapeError, match="expected one dtype"):
-        LocalCSR(random_csr(3, 4, 0.4, np.float32)).apply(torch.ones(4, 2, dtype=torch.bfloat16), torch.empty(3, 2))
 
 
 def test_dense_and_sparse_rows_times_weights_in_bfloat16_and_their_gradients(monkeypatch):

@@ -109,15 +109,6 @@ def test_spmm_of_empty_and_tiny_blocks(shape):
     assert torch.equal(Y, torch.zeros(shape[0], 6))
 
 
-@pytest.mark.parametrize("n, m", [(30, 30), (30, 50), (50, 30)])
-def test_adjoint_passes_the_dot_test(n, m):
-    A = LocalCSR(random_csr(n, m, 0.2, np.float64), torch.float64)
-    x, y = torch.randn(m, 7, dtype=torch.float64), torch.randn(n, 7, dtype=torch.float64)
-    left = (A.apply(x, torch.empty(n, 7, dtype=torch.float64)) * y).sum()
-    right = (x * A.adjoint(y, torch.empty(m, 7, dtype=torch.float64))).sum()
-    assert abs(left - right) < 1e-10 * abs(left)
-
-
 def test_a_symmetric_block_is_its_own_transpose_and_a_directed_one_is_not():
     A = random_csr(20, 20, 0.2, np.float64)
     symmetric = sp.csr_array(A + A.T)

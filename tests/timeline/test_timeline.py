@@ -31,7 +31,7 @@ def clock():
 
 
 def seconds(recorder):
-    return {key: round(total.seconds, 9) for key, total in recorder.totals.items() if total.calls}
+    return {key: round(total.seconds, 9) for key, total in recorder.totals.items() if total.seconds}
 
 
 def test_a_span_does_not_count_the_seconds_of_those_inside_it(clock):
@@ -44,12 +44,7 @@ def test_a_span_does_not_count_the_seconds_of_those_inside_it(clock):
         clock.now += 4
     clock.now += 8
     recorder.close()
-    assert seconds(recorder) == {
-        (SET_UP, "other"): 0,
-        (TRAINING, "other"): 8,
-        (TRAINING, "outer"): 5,
-        (TRAINING, "inner"): 2,
-    }
+    assert seconds(recorder) == {(TRAINING, "other"): 8, (TRAINING, "outer"): 5, (TRAINING, "inner"): 2}
     assert recorder.totals[TRAINING, "inner"].flops == 8
 
 
@@ -65,12 +60,7 @@ def test_what_is_inside_a_span_of_another_stage_counts_there(clock):
     product()
     evaluate()
     product()
-    assert seconds(recorder) == {
-        (SET_UP, "other"): 0,
-        (TRAINING, "own SpMM"): 2,
-        (EVALUATION, "own SpMM"): 1,
-        (EVALUATION, "other"): 0,
-    }
+    assert seconds(recorder) == {(TRAINING, "own SpMM"): 2, (EVALUATION, "own SpMM"): 1}
 
 
 def test_a_span_is_recorded_where_its_block_raises(clock):

@@ -161,9 +161,11 @@ def test_columns_of_labels_are_scored_by_name(tmp_path, task):
     for later, said in (
         (none, "not scored: 3, u first"),
         (few, "2 columns of labels, the run predicts 3: nothing is sc"),
+        (replace(graph, y=None, split=None, classes=None), ""),
     ):
-        for _, report, lines in ways(tmp_path, out, later, has_layerwise=task == "labels"):
+        for found, report, lines in ways(tmp_path, out, later, has_layerwise=task == "labels"):
             assert "test" not in report and said in lines
+            np.testing.assert_allclose(found, values, rtol=1e-5)
 
 
 def test_a_run_keeps_its_names_and_is_continued_with_them_alone(tmp_path):

@@ -1,6 +1,7 @@
 """Which device a rank takes, and memory that does not suffice: of a device, and of a host, before anything is partitioned."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from spgnn.experiment.memory_check import PredictedTraining, check_fits, explain
 from spgnn.layers import GCN, Stack
 from spgnn.layers.registry import operator_of
 from spgnn.partition import part_graph, save_partition
+from spgnn.spmm.chains.autograd import on_this_thread
 from spgnn.spmm.kernels.cuda.placement import number_on, place
 from spgnn.training import Trainer
 
@@ -80,10 +82,6 @@ def test_train_on_cuda_without_a_device_is_one_line_with_the_fix(capsys):
 
 
 def test_backward_on_a_device_runs_on_the_thread_of_its_rank():
-    from types import SimpleNamespace
-
-    from spgnn.spmm.chains.autograd import on_this_thread
-
     is_multithreaded = torch._C._is_multithreading_enabled
     with on_this_thread(SimpleNamespace(device=torch.device("cuda", 0))):
         assert not is_multithreaded()

@@ -8,6 +8,7 @@ from worlds import parallel
 
 import spgnn
 from spgnn import cli
+from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.errors import GraphError
 from spgnn.graph import split_links
@@ -53,8 +54,6 @@ def test_a_training_has_the_losses_and_ranks_of_one_rank(comm):
         model = Stack(RGCN(6, 6, 2 * R), RGCN(6, 6, 2 * R, bases=2), decoder=DistMult(6, R))
         trainer = make_trainer(model, dgraph, on="links", loss="softmax", epochs=3, lr=0.05, batch=0)
         return trainer.fit()
-
-    from spgnn.dist import SelfCommunicator
 
     ours, alone = trained(comm), trained(SelfCommunicator())
     assert ours.records[-1]["bytes_sent"] == ours.bytes_predicted

@@ -18,6 +18,7 @@ from spgnn.experiment import predict, resume, run
 from spgnn.graph import graph_from_coo, normalise, random_edge_split
 from spgnn.layers import GCN, EdgeDecoder, Stack
 from spgnn.layers.registry import FAMILIES, ModelSpec, reads_relations
+from spgnn.partition import part_graph, save_partition
 from spgnn.training.trainer import Trainer
 
 N, L, F, FE = 20, 90, 4, 2
@@ -170,8 +171,6 @@ def test_a_run_scores_and_names_the_listed_edges(folder):
 
 @pytest.mark.parametrize("kind", ["graph", "parts", "python"])
 def test_a_later_graph_is_scored_by_the_names_of_classes_and_columns(folder, kind, capsys):
-    from spgnn.partition import part_graph, save_partition
-
     named = {"meta": {"edge_features": ["amount", "hour"]}, "edge_classes": ("bad", "good"), "edge_split": SPLIT}
     spgnn.save_graph(graph_of(**named), folder / "first")
     summary = trained(folder, source="first")

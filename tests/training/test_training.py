@@ -140,22 +140,6 @@ def test_widths_that_do_not_fit_the_graph_are_named_on_all_ranks(comm):
 
 
 @pytest.mark.slow
-def test_a_multi_label_run_predicts_every_class_of_a_graph_without_labels(tmp_path):
-    graph = learnable(multilabel=True)
-    save_graph(graph, tmp_path / "graph")
-    save_graph(with_fields(graph, y=None, split=None), tmp_path / "bare")
-    run(str(tmp_path / "graph"), TrainConfig(hidden=8, epochs=5, out=str(tmp_path / "out")), SelfCommunicator())
-    own = predict(str(tmp_path / "out"), SelfCommunicator(), out=str(tmp_path / "own.npy"))
-    bare = predict(
-        str(tmp_path / "out"), SelfCommunicator(), source=str(tmp_path / "bare"), out=str(tmp_path / "bare.npy")
-    )
-    assert "test" in own and "test" not in bare
-    assert np.array_equal(np.load(tmp_path / "own.npy"), np.load(tmp_path / "bare.npy")) and np.load(
-        tmp_path / "own.npy"
-    ).shape == (80, 3)
-
-
-@pytest.mark.slow
 def test_a_run_on_features_of_its_own_file_predicts_another_graph_with_its_own(tmp_path):
     graph = learnable()
     np.save(tmp_path / "X.npy", graph.X[::-1])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from graphs import random_graph
+from worlds import parallel
 
 import spgnn
 from spgnn.dist import Communicator, run_threads
@@ -45,8 +46,11 @@ def rows_from(rank: int, size: int) -> list[int]:
     return [(rank * 3 + q * 2) % 4 for q in range(size)]
 
 
-def check_rows(comm, device, width: int) -> None:
-    """Hold an exchange of tensors against one of arrays; all that arrives was poisoned."""
+@parallel([1, 3], mpi=[])
+@WAYS
+def test_rows_arrive_as_by_arrays_and_count_as_many_bytes(comm, way):
+    # An exchange of tensors is held against one of arrays; all that arrives was poisoned.
+    device, width = way(comm), 3
     send_rows, recv_rows = (
         rows_from(comm.rank, comm.size),
         [rows_from(q, comm.size)[comm.rank] for q in range(comm.size)],
@@ -65,53 +69,41 @@ def check_rows(comm, device, width: int) -> None:
     assert (comm.traffic.sent_bytes() == 2 * counted).all()
 
 
-@WAYS
-@pytest.mark.parametrize("size", [1, 3])
-def test_rows_arrive_as_by_arrays_and_count_as_many_bytes(way, size):
-    run_threads(size, lambda comm: check_rows(comm, way(comm), 3))
-
-
+@parallel([3], mpi=[])
 @WAYS
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
-def test_sums_and_maxima_are_over_all_ranks(way, dtype):
-    def body(comm):
-        device, x = way(comm), torch.arange(5).to(dtype) + comm.rank
-        device.all_reduce(x)
-        assert x.tolist() == [3 * i + 3 for i in range(5)]
-        device.all_reduce(y := torch.tensor([comm.rank]).to(dtype), "max")
-        assert y.item() == 2
-        assert comm.traffic.collective_bytes("all_reduce") == 6 * dtype.itemsize
-
-    run_threads(3, body)
+def test_sums_and_maxima_are_over_all_ranks(comm, way, dtype):
+    device, x = way(comm), torch.arange(5).to(dtype) + comm.rank
+    device.all_reduce(x)
+    assert x.tolist() == [3 * i + 3 for i in range(5)]
+    device.all_reduce(y := torch.tensor([comm.rank]).to(dtype), "max")
+    assert y.item() == 2
+    assert comm.traffic.collective_bytes("all_reduce") == 6 * dtype.itemsize
 
 
+@parallel([3], mpi=[])
 @WAYS
-def test_a_broadcast_reaches_all_and_arrays_go_as_before(way):
-    def body(comm):
-        device, x = way(comm), torch.full((4, 2), float(comm.rank))
-        assert isinstance(device, Communicator)
-        device.broadcast(x, root=2)
-        assert (x == 2).all()
-        assert device.all_gather(torch.tensor([comm.rank])).tolist() == [0, 1, 2]
-        assert device.all_reduce(np.array([comm.rank]))[0] == 3
-        assert device.all_gather_json(comm.rank) == [0, 1, 2]
-        device.barrier()
-
-    run_threads(3, body)
+def test_a_broadcast_reaches_all_and_arrays_go_as_before(comm, way):
+    device, x = way(comm), torch.full((4, 2), float(comm.rank))
+    assert isinstance(device, Communicator)
+    device.broadcast(x, root=2)
+    assert (x == 2).all()
+    assert device.all_gather(torch.tensor([comm.rank])).tolist() == [0, 1, 2]
+    assert device.all_reduce(np.array([comm.rank]))[0] == 3
+    assert device.all_gather_json(comm.rank) == [0, 1, 2]
+    device.barrier()
 
 
+@parallel([4], mpi=[])
 @WAYS
-def test_split_ranks_exchange_among_themselves_and_count_in_the_whole(way):
-    def body(comm):
-        device = way(comm)
-        part = device.split(comm.rank % 2, -comm.rank)
-        assert (part.size, part.rank) == (2, 1 - comm.rank // 2)
-        recv = torch.full((2,), NAN)
-        part.all_to_all(torch.tensor([comm.rank, comm.rank]).float(), [1, 1], recv, [1, 1])
-        assert sorted(recv.tolist()) == [comm.rank % 2, comm.rank % 2 + 2]
-        assert comm.traffic.sent_bytes().sum() == 4 and comm.traffic.sent_bytes()[(comm.rank + 2) % 4] == 4
-
-    run_threads(4, body)
+def test_split_ranks_exchange_among_themselves_and_count_in_the_whole(comm, way):
+    device = way(comm)
+    part = device.split(comm.rank % 2, -comm.rank)
+    assert (part.size, part.rank) == (2, 1 - comm.rank // 2)
+    recv = torch.full((2,), NAN)
+    part.all_to_all(torch.tensor([comm.rank, comm.rank]).float(), [1, 1], recv, [1, 1])
+    assert sorted(recv.tolist()) == [comm.rank % 2, comm.rank % 2 + 2]
+    assert comm.traffic.sent_bytes().sum() == 4 and comm.traffic.sent_bytes()[(comm.rank + 2) % 4] == 4
 
 
 def losses_and_bytes(comm):
@@ -129,43 +121,37 @@ def test_a_training_by_nccl_gives_the_losses_and_bytes_of_the_cpu():
     assert got[1] == expected[1]
 
 
-def test_a_rank_that_stays_away_is_found_by_the_time_limit():
-    def body(comm):
-        device = by_nccl(comm, limit_s=0.2)
-        if comm.rank == 0:
-            with pytest.raises(
-                CollectiveError, match=r"rank 0, phase epoch 3: all_reduce \(sums\) by NCCL has not ended for 0.2 s"
-            ):
-                device.phase = "epoch 3"
-                with comm.traffic.label("sums"):
-                    device.all_reduce(torch.ones(2))
-            with pytest.raises(CollectiveError, match=r"NCCL failed in all_reduce \(sums\): aborted"):
+@parallel([2], mpi=[])
+def test_a_rank_that_stays_away_is_found_by_the_time_limit(comm):
+    device = by_nccl(comm, limit_s=0.2)
+    if comm.rank == 0:
+        with pytest.raises(
+            CollectiveError, match=r"rank 0, phase epoch 3: all_reduce \(sums\) by NCCL has not ended for 0.2 s"
+        ):
+            device.phase = "epoch 3"
+            with comm.traffic.label("sums"):
                 device.all_reduce(torch.ones(2))
-
-    run_threads(2, body)
-
-
-def test_what_fails_on_the_device_is_told_at_once(monkeypatch):
-    def body(comm):
-        device = by_nccl(comm)
-        device.all_reduce(torch.ones(2))
-        comm.barrier()
-        monkeypatch.setattr(fake_cupy, "FAILURE", [700])
-        with pytest.raises(CollectiveError, match=f"rank {comm.rank}, phase .*: device 1 failed: error 700"):
+        with pytest.raises(CollectiveError, match=r"NCCL failed in all_reduce \(sums\): aborted"):
             device.all_reduce(torch.ones(2))
 
-    run_threads(2, body)
+
+@parallel([2], mpi=[])
+def test_what_fails_on_the_device_is_told_at_once(comm, monkeypatch):
+    device = by_nccl(comm)
+    device.all_reduce(torch.ones(2))
+    comm.barrier()
+    monkeypatch.setattr(fake_cupy, "FAILURE", [700])
+    with pytest.raises(CollectiveError, match=f"rank {comm.rank}, phase .*: device 1 failed: error 700"):
+        device.all_reduce(torch.ones(2))
 
 
-def test_counts_that_do_not_fit_are_refused_before_anything_is_sent():
-    def body(comm):
-        device = by_nccl(comm)
-        with pytest.raises(ShapeError, match="add up to 3"):
-            device.start_all_to_all(torch.ones(2, 1), [1, 2], torch.ones(2, 1), [1, 1])
-        with pytest.raises(CollectiveError, match="contiguous"):
-            device.all_reduce(torch.ones(4, 4).t()[:2])
-
-    run_threads(2, body)
+@parallel([2], mpi=[])
+def test_counts_that_do_not_fit_are_refused_before_anything_is_sent(comm):
+    device = by_nccl(comm)
+    with pytest.raises(ShapeError, match="add up to 3"):
+        device.start_all_to_all(torch.ones(2, 1), [1, 2], torch.ones(2, 1), [1, 1])
+    with pytest.raises(CollectiveError, match="contiguous"):
+        device.all_reduce(torch.ones(4, 4).t()[:2])
 
 
 def test_what_lies_on_the_cpu_is_no_device_tensor():

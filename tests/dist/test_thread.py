@@ -1,6 +1,7 @@
 """Thread ranks: a rank that fails, leaves or stays away releases the others, and is named."""
 
 import gc
+import sys
 import threading
 import time
 import weakref
@@ -36,12 +37,8 @@ def test_the_first_error_is_raised_with_its_rank_and_the_others_are_released():
 
 def test_a_system_exit_of_a_rank_reaches_the_caller():
     with pytest.raises(SystemExit) as caught:
-        run_threads(2, lambda comm: comm.barrier() if comm.rank else exit_with(3))
+        run_threads(2, lambda comm: comm.barrier() if comm.rank else sys.exit(3))
     assert caught.value.code == 3
-
-
-def exit_with(code):
-    raise SystemExit(code)
 
 
 def test_a_rank_that_returned_is_missed_at_once():

@@ -4,10 +4,11 @@ from dataclasses import fields
 
 import pytest
 import torch
+from worlds import parallel
 
 from spgnn import distribute, load_graph
 from spgnn.config import Distribution
-from spgnn.dist import SelfCommunicator, run_threads
+from spgnn.dist import SelfCommunicator
 from spgnn.errors import RankError, UsageError
 
 GRAPH = load_graph("sbm:n=40,classes=3,features=4")
@@ -33,12 +34,10 @@ def test_a_wrong_option_is_refused_with_what_is_valid(options, said):
     assert said in str(error.value)
 
 
-def test_an_option_that_is_wrong_on_one_rank_stops_all():
-    def body(comm):
-        with pytest.raises(UsageError if comm.rank == 1 else RankError, match="unknown key 'sede'"):
-            distribute(GRAPH, comm, **({"sede": 1} if comm.rank == 1 else {}))
-
-    run_threads(3, body)
+@parallel([3], mpi=[])
+def test_an_option_that_is_wrong_on_one_rank_stops_all(comm):
+    with pytest.raises(UsageError if comm.rank == 1 else RankError, match="unknown key 'sede'"):
+        distribute(GRAPH, comm, **({"sede": 1} if comm.rank == 1 else {}))
 
 
 @pytest.mark.parametrize("source, said", [(3, "got a int"), (lambda: 3, "a function that returns a int")])

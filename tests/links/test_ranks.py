@@ -19,6 +19,16 @@ def candidates_of(comm, Z_NF, among=None, **options):
     return Candidates(dgraph, torch.from_numpy(Z_NF[dgraph.node_n]), among)
 
 
+def with_ties(comm, dtype, among):
+    """Candidates, their rows, queries, and what is known of these; integers: NumPy's sums are exact, and ties are many."""
+    rng = np.random.default_rng(0)
+    Z_NF = rng.integers(-2, 3, (N, F)).astype(dtype)
+    Z_NF[50:] = Z_NF[:50]  # structural twins
+    head_q, target_q = rng.integers(0, N, 40), rng.integers(*(among or (0, N)), 40)
+    known = [rng.choice(N, rng.integers(0, 9), replace=False) for _ in head_q]
+    return candidates_of(comm, Z_NF, among), Z_NF, head_q, target_q, known
+
+
 def counted(S_qN, target_q, known=(), among=(0, N)):
     """The ranks of dense scores, one query at a time."""
     above, equal = [], []
@@ -37,12 +47,7 @@ def flat(known):
 @parallel([1, 2, 3, 4], mpi=[3])
 @pytest.mark.parametrize("dtype, among", [("float32", None), ("float64", None), ("float32", (30, 77))])
 def test_filtered_ranks_are_those_of_dense_scores(comm, dtype, among):
-    rng = np.random.default_rng(0)
-    Z_NF = rng.integers(-2, 3, (N, F)).astype(dtype)  # integers: NumPy's sums are exact, and ties are many
-    Z_NF[50:] = Z_NF[:50]  # structural twins
-    Z = candidates_of(comm, Z_NF, among)
-    head_q, target_q = rng.integers(0, N, 40), rng.integers(*(among or (0, N)), 40)
-    known = [rng.choice(N, rng.integers(0, 9), replace=False) for _ in head_q]
+    Z, Z_NF, head_q, target_q, known = with_ties(comm, dtype, among)
     x_qF = Z.rows(head_q)
     assert np.array_equal(x_qF, Z_NF[head_q])
     for given in ([], known):
@@ -109,12 +114,7 @@ def best(S_qN, k, known, among, exclude_q):
 @parallel([1, 2, 3, 4], mpi=[3])
 @pytest.mark.parametrize("dtype, among", [("float32", (30, 77)), ("float64", (0, N))])
 def test_the_best_are_those_of_dense_scores(comm, dtype, among):
-    rng = np.random.default_rng(0)
-    Z_NF = rng.integers(-2, 3, (N, F)).astype(dtype)
-    Z_NF[50:] = Z_NF[:50]
-    Z = candidates_of(comm, Z_NF, among)
-    head_q = rng.integers(0, N, 40)
-    known = [rng.choice(N, rng.integers(0, 9), replace=False) for _ in head_q]
+    Z, Z_NF, head_q, _, known = with_ties(comm, dtype, among)
     known[3], known[4] = np.arange(N), np.arange(2, N)
     nothing, nobody_q = [[]] * len(head_q), np.full(len(head_q), N)
     for k in (1, 10, N + 7):

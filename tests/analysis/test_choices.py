@@ -17,6 +17,7 @@ from spgnn.dist import run_threads
 from spgnn.distgraph import assemble
 from spgnn.errors import GraphError, UsageError
 from spgnn.layers import GCN, Stack
+from spgnn.training.scorer import split_of
 from spgnn.training.steps import step_rows
 from spgnn.training.trainer import Trainer
 
@@ -91,16 +92,10 @@ def test_training_nodes_are_those_that_train_takes():
     np.testing.assert_array_equal(given, part.split == 0)
     np.testing.assert_array_equal(train_nodes(part, "auto", 0), given)
     drawn = train_nodes(part, "random", 3)
-    trained = run_threads(2, lambda comm: _split(part, comm))[0]
+    split_N = lambda dgraph: dgraph.collect(split_of(dgraph, "random", 3))
+    trained = run_threads(2, lambda comm: split_N(distribute(part, comm, method="random")) == 0)[0]
     np.testing.assert_array_equal(drawn, trained)
     with pytest.raises(UsageError, match="has one split, 0; split 2 does not exist"):
         train_nodes(part, "2", 0)
     with pytest.raises(GraphError, match="no split and no labels"):
         train_nodes(load_graph("path:n=4"), "auto", 0)
-
-
-def _split(graph, comm):
-    from spgnn.training.scorer import split_of
-
-    dgraph = distribute(graph, comm, method="random")
-    return dgraph.collect(split_of(dgraph, "random", 3)) == 0

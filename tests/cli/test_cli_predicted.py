@@ -3,6 +3,7 @@
 import json
 from dataclasses import fields
 
+import numpy as np
 import pytest
 from pairs import full_beyond
 
@@ -32,8 +33,6 @@ CASES = {
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """Features, and labels of a few nodes, for a graph that has none."""
-    import numpy as np
-
     folder = tmp_path_factory.mktemp("files")
     rng = np.random.default_rng(0)
     np.save(folder / "X.npy", rng.normal(size=(2048, 10)).astype(np.float32))

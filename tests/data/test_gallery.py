@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from spgnn.data import GALLERY, generate, load_graph, load_wordnet, wordnet
-from spgnn.data.gallery import complete, grid, kronecker, path, random_directed, rmat, sbm, star
+from spgnn.data.gallery import _draw_keys, complete, grid, kronecker, path, random_directed, rmat, sbm, star
 from spgnn.data.wordnet import PACKAGED, TYPES, pointers_of, read_packaged
 from spgnn.errors import FormatError, InputError, UsageError
 
@@ -82,8 +82,6 @@ def test_rmat_edges_and_duplicates_add_up():
 
 def test_kronecker_follows_its_initiator():
     # With one level the edges fall into the four cells in the ratio 9 : 5 : 5 : 1.
-    from spgnn.data.gallery import _draw_keys
-
     keys = _draw_keys(np.random.default_rng(0), 1, 200_000, 0.45, 0.25, 0.25)
     assert np.allclose(np.bincount(keys) / 200_000, np.array([0.9, 0.5, 0.5, 0.1]) / 2, atol=0.005)
     graph = kronecker(11, 16)

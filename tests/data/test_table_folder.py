@@ -193,8 +193,7 @@ def test_a_row_before_the_cutoff_does_not_read_a_later_one_that_it_names(tmp_pat
 
 def test_a_given_split_holds_before_the_cutoff(tmp_path):
     parts = [("orders.csv", f",{x}\n", f",{y}\n") for x, y in zip("abcde", ("train", "val", "test", "", "train"))]
-    in_toml = ("tables.toml", "missing =", 'split = "orders.part"\nmissing =')
-    path = shop(tmp_path, *parts, ("orders.csv", "comment", "part"), in_toml)
+    path = shop(tmp_path, *parts, *PART)
     assert load_graph(path).split.tolist() == [-1] * 7 + [0, 1, 2, -1, 0]
     assert load_graph(path, cutoff="date=2024-02-20").split.tolist() == [-1] * 7 + [0, 1, 2, -1, 2]
 

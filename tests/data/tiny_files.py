@@ -11,6 +11,7 @@ import json
 import pickle
 import struct
 from collections import defaultdict
+from functools import partial
 
 import numpy as np
 import scipy.sparse as sp
@@ -33,10 +34,6 @@ def write_edges(folder, compress=False):
     text = f"# A tiny graph\n# Nodes: {N} Edges: {len(SRC)}\n# FromNodeId\tToNodeId\n"
     text += "".join(f"{u}\t{v}\n" for u, v in zip(SRC, DST))
     return _write_text(folder / "tiny.txt", text, compress)
-
-
-def write_edges_gz(folder):
-    return write_edges(folder, compress=True)
 
 
 def write_edges_csv(folder):
@@ -66,10 +63,6 @@ def write_mtx(folder, compress=False, values="real"):
     text = f"%%MatrixMarket matrix coordinate {values} general\n% a comment\n{N} {N} {len(SRC)}\n"
     text += "".join(f"{u + 1} {v + 1}{'' if values == 'pattern' else f' {w}'}\n" for u, v, w in zip(SRC, DST, WEIGHTS))
     return _write_text(folder / "tiny.mtx", text, compress)
-
-
-def write_mtx_gz(folder):
-    return write_mtx(folder, compress=True, values="pattern")
 
 
 def write_h5ad(folder, form="csr", **more):
@@ -130,22 +123,10 @@ def write_scipy(folder, form="csr"):
     return folder / f"{form}.npz"
 
 
-def write_scipy_coo(folder):
-    return write_scipy(folder, "coo")
-
-
-def write_scipy_csc(folder):
-    return write_scipy(folder, "csc")
-
-
 def write_binary(folder, ending=".i32", dtype="<i4"):
     path = folder / f"tiny{ending}"
     np.stack([SRC, DST], axis=1).astype(dtype).tofile(path)
     return path
-
-
-def write_binary_64(folder):
-    return write_binary(folder, ".i64", "<i8")
 
 
 def write_gnn_benchmark(folder):
@@ -180,10 +161,6 @@ def write_graphsaint(folder, multilabel=False):
     else:
         sp.save_npz(path / "feats_csr.npz", sp.csr_matrix(X))
     return path
-
-
-def write_graphsaint_multilabel(folder):
-    return write_graphsaint(folder, multilabel=True)
 
 
 def write_ogb(folder):
@@ -273,15 +250,17 @@ def _write_text(path, text, compress=False):
 
 # (format, what is special about it): writer
 WRITERS = {
-    ("edges", "plain"): write_edges, ("edges", "gz"): write_edges_gz, ("edges", "csv"): write_edges_csv,
-    ("edges", "quoted"): write_edges_quoted, ("parquet", "one file"): write_parquet, ("dimacs", "arcs"): write_dimacs,
-    ("mtx", "plain"): write_mtx, ("mtx", "gz"): write_mtx_gz, ("metis", "plain"): write_metis,
-    ("metis", "weights"): write_metis_weighted, ("scipy", "csr"): write_scipy, ("scipy", "csc"): write_scipy_csc,
-    ("scipy", "coo"): write_scipy_coo, ("binary", "32 bits"): write_binary, ("binary", "64 bits"): write_binary_64,
+    ("edges", "plain"): write_edges, ("edges", "gz"): partial(write_edges, compress=True),
+    ("edges", "csv"): write_edges_csv, ("edges", "quoted"): write_edges_quoted, ("parquet", "one file"): write_parquet,
+    ("dimacs", "arcs"): write_dimacs, ("mtx", "plain"): write_mtx,
+    ("mtx", "gz"): partial(write_mtx, compress=True, values="pattern"), ("metis", "plain"): write_metis,
+    ("metis", "weights"): write_metis_weighted, ("scipy", "csr"): write_scipy,
+    ("scipy", "csc"): partial(write_scipy, form="csc"), ("scipy", "coo"): partial(write_scipy, form="coo"),
+    ("binary", "32 bits"): write_binary, ("binary", "64 bits"): partial(write_binary, ending=".i64", dtype="<i8"),
     ("gnn-benchmark", "sparse"): write_gnn_benchmark, ("heterophilous", "2 splits"): write_heterophilous,
-    ("graphsaint", "classes"): write_graphsaint, ("graphsaint", "multi-label"): write_graphsaint_multilabel,
+    ("graphsaint", "classes"): write_graphsaint, ("graphsaint", "multi-label"): partial(write_graphsaint, multilabel=True),
     ("ogb", "gz"): write_ogb, ("planetoid", "python 2"): write_planetoid, ("triples", "prefix"): write_official,
-    ("interactions", "prefix"): lambda folder: write_official(folder, "0 1 2\n1 2 3 4\n2\n", "0 3\n2 0 1\n"),
+    ("interactions", "prefix"): partial(write_official, train="0 1 2\n1 2 3 4\n2\n", test="0 3\n2 0 1\n"),
 }  # fmt: skip
 if importlib.util.find_spec("h5py"):
     WRITERS |= {("h5ad", "csr"): write_h5ad, ("h5ad", "csc"): lambda folder: write_h5ad(folder, "csc")}

@@ -1,6 +1,7 @@
 """The doctor's checks: what each finds, and the fix that it names."""
 
 from dataclasses import asdict
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from spgnn.doctor.health import (
     crowded_host,
 )
 from spgnn.machine import core_ids
+from spgnn.spmm.kernels.csr import LocalCSR
 
 
 def test_a_process_alone_is_fine_and_told_how_to_see_more(monkeypatch):
@@ -111,9 +113,6 @@ def test_little_shared_memory_is_a_warning_with_the_way_out(monkeypatch):
 
 
 def test_the_kernels_are_right_and_wrong_ones_are_found(monkeypatch):
-    pytest.importorskip("torch")
-    from spgnn.spmm.kernels.csr import LocalCSR
-
     assert check_kernels().state == "ok"
     monkeypatch.setattr(LocalCSR, "apply", lambda self, X, out, **_: out.fill_(3.0))
     found = check_kernels()
@@ -157,9 +156,7 @@ def test_all_ranks_get_the_same_answers(comm):
 @parallel([2, 4], mpi=[2])
 @pytest.mark.slow
 def test_a_calibration_measures_the_links_and_gives_all_ranks_one_machine(comm):
-    from spgnn.doctor.probe import calibrate
-
-    machine, guessed = calibrate(comm, "here", threads=1, repeat=2)
+    machine, guessed = probe.calibrate(comm, "here", threads=1, repeat=2)
     assert guessed == ["bandwidth", "card_bandwidth", "latency_s"], "one host"
     assert machine.ranks_per_host == comm.size
     assert machine.spmm_memory <= machine.spmm_cached
@@ -180,23 +177,13 @@ def test_rates_of_sparse_products_are_found_whatever_the_size_of_the_cache(cache
 
 
 def test_no_device_is_no_fault_and_says_what_is_missing():
-    class NoDriver:
-        def problem(self):
-            return "no driver: install one"
-
-    check = check_device(SelfCommunicator(), NoDriver())
+    check = check_device(SelfCommunicator(), SimpleNamespace(problem=lambda: "no driver: install one"))
     assert (check.state, check.found) == ("ok", "none for --device cuda: no driver: install one")
 
 
 def test_ranks_with_other_devices_are_a_warning():
-    class OneOf:
-        def __init__(self, rank):
-            self.rank = rank
-
-        def problem(self):
-            return f"rank {self.rank} has none"
-
-    found = run_threads(2, lambda comm: check_device(comm, OneOf(comm.rank)))
+    of = lambda comm: SimpleNamespace(problem=lambda: f"rank {comm.rank} has none")
+    found = run_threads(2, lambda comm: check_device(comm, of(comm)))
     assert [check.state for check in found] == ["warn", "warn"]
     assert "rank 0 has none; none for --device cuda: rank 1" in found[0].found
 

@@ -142,7 +142,7 @@ def test_memory_decides_the_number_of_parts(tmp_path, monkeypatch):
 
 
 def test_options_of_averaging_are_refused_without_it():
-    for name, value in {"parts": 2, "hops": 2, "interval": 2, "correct": "drift"}.items():
+    for name, value in {"parts": 2, "hops": 2, "interval": 2, "sync": "gradients", "correct": "drift"}.items():
         with pytest.raises(UsageError, match=f"{name} requires mode average"):
             run(GRAPH, TrainConfig(**{name: value}), SelfCommunicator())
     with pytest.raises(UsageError, match="memory requires mode average"):

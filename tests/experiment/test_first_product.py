@@ -1,12 +1,8 @@
-"""The way from GRAPH to the first sparse product is short: how many functions, in how many files, a reader passes through.
-
-python tests/experiment/test_first_product.py    # prints them, way after way
-"""
+"""The way from GRAPH to the first sparse product is short: how many functions, in how many files, a reader passes through."""
 
 import importlib
 import inspect
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -124,12 +120,3 @@ def test_a_training_runs_its_model_without_data_once_for_all_rows_and_once_for_p
     monkeypatch.setattr("spgnn.spmm.dry.dry._run", lambda model, setting: made.append(setting) or dry(model, setting))
     run(SOURCE, TrainConfig(epochs=2, hidden=4, **options), SelfCommunicator())
     assert len(made) == len(set(made)) == runs
-
-
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        for name in WAYS:
-            way = way_of(name, Path(folder))
-            print(f"{name}: {len(way)} functions in {len({file for file, _ in way})} files")
-            for file, function in way if "-v" in sys.argv else ():
-                print(f"    {file} {function}")

@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
+from spgnn.data import load_graph
 from spgnn.errors import PartitionError
 from spgnn.graph import graph_from_coo
 from spgnn.partition import part_graph
@@ -163,8 +164,6 @@ def test_owners_that_do_not_fit_are_refused():
 @pytest.mark.data
 @pytest.mark.parametrize(("k", "columns"), [(4, 82_746), (16, 211_889), (64, 382_905)])
 def test_covers_of_metis_parts_of_arxiv_send_58_percent_of_the_columns(k, columns, data_dir):
-    from spgnn import load_graph
-
     graph = load_graph(data_dir / "arxiv_graphsaint").with_edges("undirected")
     part = part_graph(graph, k)
     start = time.perf_counter()

@@ -24,10 +24,6 @@ def edges_of(source, **options) -> np.ndarray:
     return first
 
 
-def lines(edges, separator=" ") -> str:
-    return "".join(f"{u}{separator}{v}\n" for u, v in edges)
-
-
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
     monkeypatch.setattr(sources, "CHUNK", 64)
@@ -38,7 +34,7 @@ def small_chunks(monkeypatch):
 )
 @pytest.mark.parametrize("packed", [False, True])
 def test_text_is_streamed(tmp_path, name, separator, packed):
-    text = ("# Nodes: 50 Edges: 300\n\n" + lines(EDGES, separator)).encode()
+    text = ("# Nodes: 50 Edges: 300\n\n" + "".join(f"{u}{separator}{v}\n" for u, v in EDGES)).encode()
     path = tmp_path / (name + ".gz" * packed)
     path.write_bytes(gzip.compress(text) if packed else text)
     np.testing.assert_array_equal(edges_of(path), EDGES)
@@ -85,17 +81,7 @@ def test_a_memmap_that_was_written_into_is_streamed_as_it_is_in_memory(tmp_path)
     np.testing.assert_array_equal(edges_of(mapped), EDGES)
 
 
-def test_parquet_is_streamed_where_pyarrow_is(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
-    parquet.write_table(
-        pyarrow.table({"src": EDGES[:, 0], "dst": EDGES[:, 1], "w": np.ones(300)}), tmp_path / "e.parquet"
-    )
-    np.testing.assert_array_equal(edges_of(tmp_path / "e.parquet"), EDGES)
-
-
-def test_parquet_that_holds_no_edges_of_integers_is_refused(tmp_path):
+def test_parquet_is_streamed_where_it_holds_edges_of_integers(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
@@ -107,7 +93,8 @@ def test_parquet_that_holds_no_edges_of_integers_is_refused(tmp_path):
         parquet.write_table(pyarrow.table(columns), path)
         with pytest.raises(InputError, match=error):
             part_stream(path, 2)
-    parquet.write_table(pyarrow.table({"src": EDGES[:, 0], "dst": EDGES[:, 1]}), path)
+    parquet.write_table(pyarrow.table({"src": EDGES[:, 0], "dst": EDGES[:, 1], "w": np.ones(300)}), path)
+    np.testing.assert_array_equal(edges_of(path), EDGES)
     whole = path.read_bytes()
     for spoiled in (whole[:100], b"no Parquet", whole[:40] + b"\xff" * 60 + whole[100:]):
         path.write_bytes(spoiled)

@@ -13,10 +13,6 @@ from spgnn.samplers import Pattern, graph_arrays, induce, operators
 DTYPES = (np.float32, np.float64)
 
 
-def nodes_of(graph, share=0.6):
-    return np.flatnonzero(np.random.default_rng(9).random(graph.n_nodes) < share)
-
-
 def matrix(csr, shape):
     values = np.ones(len(csr.indices)) if csr.values is None else csr.values
     return sp.csr_array((values, csr.indices, csr.indptr), shape=shape)
@@ -62,7 +58,7 @@ def submatrix(graph, node_m, dtype):
 @pytest.mark.parametrize("is_full", [False, True], ids=["own degrees", "degrees of the graph"])
 def test_operators_of_nodes_are_those_of_the_submatrix_or_rows_of_the_graphs(name, share, dtype, is_full):
     graph = GRAPHS[name]
-    node_m = nodes_of(graph, share)
+    node_m = np.flatnonzero(np.random.default_rng(9).random(graph.n_nodes) < share)
     sample = induce(graph_arrays(graph), node_m)
     made = operators(graph_arrays(graph), node_m, sample.patterns[0], NORMS, dtype, is_full=is_full)
     assert tuple(made) == NORMS

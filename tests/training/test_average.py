@@ -66,35 +66,21 @@ def check_same(history, model, expected, weights, tolerance=1e-10, names=("loss"
         np.testing.assert_allclose(value, weights[name], atol=tolerance, rtol=0, err_msg=name)
 
 
+SGD = {"optimizer": "sgd"}
+AS_WHOLE = [(1, SGD), (2, SGD), (4, SGD | {"prune": "always"}), (8, SGD)]
+AS_WHOLE += [(4, {"sync": "gradients"}), (4, {"hops": 0, "correct": "drift"})]  # with any optimizer
+
+
 @parallel([1, 2, 3], mpi=[2])
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("k, prune", [(1, "never"), (2, "never"), (4, "always"), (8, "never")])
-def test_sgd_on_whole_parts_averaged_every_epoch_is_full_graph_training(comm, kind, k, prune):
+@pytest.mark.parametrize("k, options", AS_WHOLE, ids=str)
+def test_steps_of_parts_that_are_averaged_every_epoch_are_those_of_full_graph_training(comm, kind, k, options):
     graph, partition = cut(k, kind)
-    expected, weights = whole(graph, kind, optimizer="sgd")
-    trainer, history = trained(graph, partition, comm, kind, optimizer="sgd", prune=prune)
-    check_same(history, trainer.model, expected, weights)
-    assert history.bytes_sent == 0 and history.bytes_predicted == 0
-
-
-@parallel([3], mpi=[])
-@pytest.mark.parametrize("kind", KINDS)
-def test_gradients_of_whole_parts_are_those_of_full_graph_training_with_any_optimizer(comm, kind):
-    graph, partition = cut(4, kind)
-    expected, weights = whole(graph, kind)
-    trainer, history = trained(graph, partition, comm, kind, sync="gradients")
-    check_same(history, trainer.model, expected, weights)
-
-
-@parallel([1, 3], mpi=[])
-@pytest.mark.parametrize("kind", KINDS)
-def test_drift_correction_every_epoch_is_full_graph_training_with_adam_and_no_halo(comm, kind):
-    graph, partition = cut(4, kind)
-    expected, weights = whole(graph, kind)
-    trainer, history = trained(graph, partition, comm, kind, hops=0, correct="drift")
-    scores = ("train", "val", "test")  # losses are those of the parts, which lack edges
-    check_same(history, trainer.model, expected, weights, names=scores)
-    assert history.bytes_sent == history.bytes_predicted
+    expected, weights = whole(graph, kind, **SGD if "optimizer" in options else {})
+    trainer, history = trained(graph, partition, comm, kind, **options)
+    scores = ("train", "val", "test")  # losses with drift correction are those of the parts, which lack edges
+    check_same(history, trainer.model, expected, weights, names=scores if "correct" in options else ("loss", *scores))
+    assert history.bytes_sent == history.bytes_predicted and (history.bytes_sent == 0 or "correct" in options)
 
 
 def test_drift_correction_stays_where_the_whole_graph_is_stationary():
@@ -339,11 +325,8 @@ def test_a_loss_that_is_not_finite_names_rank_part_and_epoch(comm):
 def test_options_that_do_not_fit_are_refused_by_name():
     graph, partition = cut(2)
     comm = SelfCommunicator()
-    dgraph = distribute(graph, comm)
-    for options in ({"interval": 2}, {"sync": "gradients"}, {"correct": "drift"}):
-        name = next(iter(options))
-        with pytest.raises(UsageError, match=f"{name} requires mode average"):
-            spgnn.train(model_of(), dgraph, **options)
+    with pytest.raises(UsageError, match="interval requires mode average"):
+        spgnn.train(model_of(), distribute(graph, comm), interval=2)
     refused = {
         "interval=2 has no effect with sync gradients": {"sync": "gradients", "interval": 2},
         "correct drift has no effect with sync gradients": {"sync": "gradients", "correct": "drift"},

@@ -9,3 +9,7 @@ class Waited(saving.Writing):
     def __init__(self, function):
         super().__init__(function)
         self.wait()
+
+
+class Killed(Exception):
+    """What ends a training without a word, as far as one process can."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from waited import Waited
+from waited import Killed, Waited
 from worlds import parallel
 
 from spgnn import cli
@@ -31,6 +31,8 @@ CASES = {
     "links": {"on": "links", "features": "embedding", "split": "0.2,0.2", "batch": 40, "dropout": 0.3},
     "out of core": {"mode": "out-of-core", "parts": 3, "layers": 3},
     "out of core, dropout": {"mode": "out-of-core", "parts": 2, "dropout": 0.3, "model": "sage"},
+    "rows of bfloat16, dropout": {"dtype": "bfloat16", "dropout": 0.4},
+    "subgraphs": {"sampler": "frontier", "budget": 20, "dropout": 0.3},
     "narrow wires, dropout": {"wire": "bfloat16", "wire_gradients": "float16", "dropout": 0.4},
 }
 
@@ -40,10 +42,6 @@ def waited(monkeypatch):
     """Checkpoints do not depend on how fast the disk is."""
     monkeypatch.setattr(saving, "Writing", Waited)
     monkeypatch.setattr(os, "fsync", lambda file: None)
-
-
-class Killed(Exception):
-    """What ends a training without a word, as far as one process can."""
 
 
 def options_of(folder, **options) -> TrainConfig:
@@ -71,7 +69,7 @@ def outcome(folder) -> dict:
     records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     summary = json.loads((folder / "summary.json").read_text())
     for values in (*records, summary):
-        for name in ("epoch_s", "peak_rss_mb"):
+        for name in ("epoch_s", "peak_rss_mb", "sample_s", "sample_wait_s"):
             values.pop(name, None)
     files = {
         f"{path.parent.name}/{path.name}": path.read_bytes()

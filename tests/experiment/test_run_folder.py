@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from waited import Waited
+from waited import Killed, Waited
 
 from spgnn.config import TrainConfig
 from spgnn.data import load_graph, save_graph
@@ -38,10 +38,6 @@ def whole(tmp_path_factory):
     """A run of three epochs, to be copied."""
     training(tmp_path_factory.mktemp("run") / "whole")
     return next(tmp_path_factory.getbasetemp().glob("run*/whole"))
-
-
-class Killed(Exception):
-    """What ends a training without a word, as far as one process can."""
 
 
 def names(home: Path) -> list[str]:

@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
+import dense_model
 import numpy as np
 import pytest
 import torch
-from dense_model import Residual, dense_gradients
 from graphs import random_graph
+from models import Residual
 from worlds import parallel
 
 from spgnn import train
@@ -31,10 +32,8 @@ class Biased(Residual):
 
 
 def make(name, f=16, c=3):
-    if name == "wide":  # both orders of the chain occur
-        return Stack(GCN(f, 33, act="relu"), GCN(33, 8, act="relu"), GCN(8, 20, act="tanh", norm="layer"), GCN(20, c))
-    if name == "residual":
-        return Stack(GCN(f, f, act="relu"), GCN(f, f, act="elu", residual=True, bias=False), GCN(f, c))
+    if name in ("wide", "residual"):
+        return dense_model.make(name, f, c)
     if name == "narrow":  # the last layer multiplies with A first
         return Stack(GCN(f, 2, act="relu"), GCN(2, c))
     return Stack(GCN(f, f), Residual(f), Biased(f), GCN(f, c))
@@ -57,7 +56,7 @@ def test_loss_logits_and_gradients_are_within_bfloat16_of_the_dense_model(comm, 
     dgraph = distribute(graph, comm, method="random", dtype=torch.bfloat16)
     trainer = Trainer(make(name), dgraph, TrainConfig(lr=0.0, optimizer="sgd", split="given"))
     loss = trainer.step(1)
-    expected, Z, gradients = dense_gradients(graph, make(name), "gcn")
+    expected, Z, gradients = dense_model.dense_gradients(graph, make(name), "gcn")
     logits = trainer.logits()
     assert logits.dtype == torch.float32 and abs(loss - expected) <= 1e-2 * expected
     assert distance(dgraph.collect(logits.detach().numpy()), Z) <= 1e-2

@@ -12,7 +12,7 @@ from worlds import parallel
 from spgnn import cli
 from spgnn.config import TrainConfig
 from spgnn.distgraph import distribute
-from spgnn.graph import Graph, count_labels, label_notes
+from spgnn.graph import count_labels, label_notes
 from spgnn.layers import GCN, Stack
 from spgnn.partition import part_graph
 from spgnn.training import notes
@@ -75,16 +75,11 @@ def test_ordinary_labels_are_not_mentioned_nor_a_class_that_only_trains_or_never
     assert not notes_of([0, 1, 2, -1, -1], [0, 0, 0, 1, 2])
 
 
-def labelled_graph() -> Graph:
-    """A graph of labels -1, 1 and 3, whose training nodes are of class 3."""
-    y = np.tile([-1, 1, 3, 3], 10)
-    return replace(random_graph(), y=y, split=np.where(y == 3, 0, np.where(y == 1, 1, 0)).astype(np.int8))
-
-
 @parallel([1, 2, 4], mpi=[])
 @pytest.mark.parametrize("evaluation", ["full", "layerwise"])
 def test_all_ranks_count_the_labels_of_the_whole_graph_once(comm, evaluation):
-    graph = labelled_graph()
+    y = np.tile([-1, 1, 3, 3], 10)  # the training nodes are of class 3
+    graph = replace(random_graph(), y=y, split=np.where(y == 1, 1, 0).astype(np.int8))
     dgraph = distribute(graph, comm, method="random", replication=2 if comm.size == 4 else 1)
     model = Stack(GCN(dgraph.n_features, dgraph.n_classes))
     if evaluation == "full":

@@ -67,6 +67,14 @@ def frozen(number):
     return model
 
 
+def normal(module):
+    """The module in float64, with normal weights of a seed."""
+    generator = torch.Generator().manual_seed(1)
+    for weight in module.double().parameters():
+        torch.nn.init.normal_(weight, std=0.5, generator=generator)
+    return module
+
+
 def drawn(model):
     """The model in float64, in which no bias is 0 and no LayerNorm the identity."""
     generator = torch.Generator().manual_seed(2)

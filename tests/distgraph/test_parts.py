@@ -8,6 +8,7 @@ import pytest
 import torch
 from edited_parts import replaced
 from graphs import KINDS, dense_operator, random_graph
+from models import normal
 from part_folders import parts_of
 from worlds import parallel
 
@@ -122,9 +123,7 @@ def sage(f, c):
 def test_outputs_of_own_nodes_are_exact_from_as_many_hops_as_layers_on(kind, make, how):
     graph, partition = cut(kind)
     dgraph = distribute(graph, SelfCommunicator(), operator=how, dtype="float64", keep=False)
-    model, rng = make(6, 3).double(), torch.Generator().manual_seed(0)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, generator=rng)
+    model = normal(make(6, 3))
     Z_NC = np.empty((50, 3))
     with torch.no_grad():
         Z_NC[dgraph.node_n] = model(dgraph.A, dgraph.X).numpy()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from graphs import dense_operator, random_graph
+from models import normal
 from torch import nn
 from torch.nn import functional
 from worlds import parallel
@@ -18,11 +19,7 @@ GRAPH = random_graph(n=30, edges=90)
 
 
 def made(*layers, **options):
-    model = Stack(*layers, **options).double()
-    generator = torch.Generator().manual_seed(5)
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.5, generator=generator)
-    return model
+    return normal(Stack(*layers, **options))
 
 
 def passed(model, comm, graph=GRAPH, **options):

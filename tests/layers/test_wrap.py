@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from graphs import random_graph
+from models import normal
 from torch import nn
 from torch.nn import functional
 from worlds import parallel
@@ -82,10 +83,7 @@ class Pooled(nn.Module):
 
 
 def made(cls):
-    module, generator = cls().double(), torch.Generator().manual_seed(3)
-    for parameter in module.parameters():
-        nn.init.normal_(parameter, std=0.5, generator=generator)
-    return module
+    return normal(cls())
 
 
 def loss_of(Z, ids):

@@ -1,5 +1,6 @@
 """runs/cluster/with_hosts: hosts that MPI takes for machines, and nothing left of them."""
 
+import json
 import os
 import signal
 import subprocess
@@ -66,8 +67,6 @@ def test_hosts_have_names_networks_and_shared_memory_of_their_own():
 
 @pytest.mark.parametrize("rate, megabits", [("1gbit", 1000), ("100mbit", 100)])
 def test_mpi_between_hosts_goes_over_the_wire_at_its_rate(commands, rate, megabits):
-    import json
-
     launcher = ["sh", "-c", 'exec mpirun -f "$HOSTFILE" -ppn 1 -n 2 "$@"', "sh", sys.executable, "-c", SEND]
     for seconds, n_bytes in json.loads(ok(on_hosts(launcher, rate=rate, PATH=commands)).out):
         assert 8e6 <= n_bytes <= 9e6

@@ -128,12 +128,10 @@ def test_a_run_whose_newest_checkpoint_is_damaged_goes_on_from_the_one_before(ru
     for number, name in enumerate(("manifest.json", "model.safetensors", "optimizer.safetensors", "history.jsonl")):
         out, said = tmp_path / str(number), []
         shutil.copytree(cut, out)
-        newest = list_checkpoints(out / "checkpoints")[-1] / name
-        content = bytearray(newest.read_bytes())
-        content[len(content) // 2] ^= 4
-        newest.write_bytes(content)
+        newest = list_checkpoints(out / "checkpoints")[-1]
+        flipped(newest, name)
         resume(out, SelfCommunicator(), show=said.append)
-        assert f"{newest.parent.name}/{name}" in said[0] and "taking the one before" in said[0]
+        assert f"{newest.name}/{name}" in said[0] and "taking the one before" in said[0]
         assert outcome(out) == outcome(whole)
 
 
@@ -176,11 +174,11 @@ def test_a_folder_that_is_read_only_leaves_the_checkpoints_before(runs, tmp_path
     assert outcome(tmp_path / "cut") == outcome(runs[1])
 
 
-def flipped(path):
-    """Flip a bit of the weights."""
-    content = bytearray((path / "model.safetensors").read_bytes())
-    content[-1] ^= 1
-    (path / "model.safetensors").write_bytes(content)
+def flipped(path, name="model.safetensors"):
+    """Flip a bit of a file, of the weights if none is named."""
+    content = bytearray((path / name).read_bytes())
+    content[len(content) // 2] ^= 4
+    (path / name).write_bytes(content)
 
 
 def of_manifest(**entries):

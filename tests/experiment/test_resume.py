@@ -23,9 +23,7 @@ from spgnn.partition import part_graph, save_partition
 pytestmark = pytest.mark.slow
 SOURCE, WRITING = "sbm:n=60,classes=3,features=6,seed=1", saving.Writing
 CASES = {
-    "adam": {},
     "sgd": {"optimizer": "sgd", "lr": 0.5, "weight_decay": 0.01},
-    "pruned": {"prune": "always"},
     "patience, dropout": {"patience": 3, "epochs": 40, "dropout": 0.4},
     "scored now and then": {"eval_every": 3, "dropout": 0.1},
     "links": {"on": "links", "features": "embedding", "split": "0.2,0.2", "batch": 40, "dropout": 0.3},

@@ -1,6 +1,5 @@
 """A weight of 0 is no edge: no self-loop, no neighbour, whatever the graph is made of."""
 
-import json
 from dataclasses import replace
 
 import networkx as nx
@@ -11,8 +10,8 @@ from edited_parts import replaced
 from graphs import random_graph
 from test_memory import Data, DGLGraph, Tensor
 
-from spgnn.cli import main
 from spgnn.data import convert, from_coo, from_dgl, from_networkx, from_pyg, from_scipy, load_graph, load_native
+from spgnn.data.save import report
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.errors import GraphError, PartitionError
@@ -86,7 +85,7 @@ DOORS = {
 def test_a_weight_of_0_is_no_edge_and_is_counted(door, tmp_path):
     graph = DOORS[door](tmp_path)
     assert edges_of(graph) == EDGES and graph.n_nodes == 4
-    assert graph.meta["zeros"] == graph.describe()["zeros"] == 2
+    assert graph.meta["zeros"] == graph.describe()["zeros"] == report(graph)["zeros"] == 2
     assert graph.notes() == ["2 stored weights of 0 are no edges, and left out"]
     assert not replace(graph, meta={}).notes() and "zeros" not in from_scipy(graph.A).meta
 
@@ -139,12 +138,3 @@ def test_a_folder_of_parts_with_a_weight_of_0_is_refused(name, tmp_path):
     folder = PartitionFolder(tmp_path / "p")
     with pytest.raises(PartitionError, match=f"{name}.npy: node .* weight 0, which is none; partition again"):
         folder.check_values(folder.block(1) if name == "weights" else folder.halo(1))
-
-
-def test_the_command_line_says_how_many_weights_are_0(tmp_path, capsys):
-    (tmp_path / "g.txt").write_text(LINES)
-    assert main(["convert", str(tmp_path / "g.txt"), str(tmp_path / "g"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["zeros"] == 2
-    assert main(["info", str(tmp_path / "g.txt"), "--json"]) == 0
-    shown = capsys.readouterr()
-    assert json.loads(shown.out)["zeros"] == 2 and "spgnn: 2 stored weights of 0 are no edges" in shown.err

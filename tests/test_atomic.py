@@ -117,7 +117,7 @@ def test_the_mode_of_a_file_is_what_the_umask_leaves(tmp_path, umask, mode):
     assert stat.S_IMODE((tmp_path / "f").stat().st_mode) == mode
 
 
-def test_a_place_that_cannot_be_written_is_a_resource_error(tmp_path):
+def test_a_place_that_cannot_be_written_is_a_resource_error(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     with pytest.raises(ResourceError, match="cannot be written"), new_folder(tmp_path / "file" / "out"):
         pass
@@ -125,9 +125,6 @@ def test_a_place_that_cannot_be_written_is_a_resource_error(tmp_path):
         write_text(tmp_path / "no" / "x", "text", "out")
     with pytest.raises(ResourceError, match="out .*no/x: no such folder; choose a file in a folder that can be"):
         check_writable(tmp_path / "no" / "x", "out")
-
-
-def test_a_read_only_folder_is_told_with_the_option(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
     with pytest.raises(ResourceError, match="trace .*x.json: the folder cannot be written; choose a file"):
         check_writable(tmp_path / "x.json", "trace")

@@ -162,9 +162,7 @@ def test_rank_0_holds_its_own_rows_and_a_round_beside_the_graph():
     assert many == pytest.approx(base + 100e6, rel=1e-2)  # METIS takes more than 4 MB of rows and a round of 64
 
 
-SIZES = dict(n=100_000, own_nnz=2_000_000, ghost_nnz=300_000, g=20_000, s=15_000, sender_nnz=0)
 ALONE = dict.fromkeys(("ghost_nnz", "g", "s", "sender_nnz"), 0)
-WIDE = (128, 256, 40)
 
 
 def test_a_host_beside_a_device_holds_neither_activations_nor_tiles():

@@ -101,20 +101,18 @@ def spoil(path, at, value):
 
 
 @pytest.mark.parametrize("file, at, value, said", [
-    ("features", (7, 1), np.nan, "features.npy: node 7 has a feature that is not finite"), ("labels", 9, -9, "labels.npy: node 9 has -9, not -1 to 40000"),
+    ("features", (7, 1), np.nan, "features.npy: node 7 has a feature that is not finite"),
+    ("features", (31, 0), np.inf, "features.npy: node 31 has a feature that is not finite"), ("labels", 9, -9, "labels.npy: node 9 has -9, not -1 to 40000"),
     ("split", 5, 3, "split.npy: node 5 has 3, not -1 to 2"), ("labels", 9, 1 << 30, "labels.npy: node 9 has 1073741824, not -1 to 40000"),
 ])  # fmt: skip
-def test_values_in_a_part_that_cannot_be_are_named_by_file_and_node(parts, file, at, value, said):
+def test_values_in_a_part_that_cannot_be_are_named_by_file_and_node(parts, monkeypatch, file, at, value, said):
+    monkeypatch.setattr("spgnn.partition.folder.blocks.VALUES_AT_A_TIME", 10)
     spoil(parts / "part-00000" / f"{file}.npy", at, value)
     with pytest.raises(PartitionError, match=said):
         training(parts)
 
 
-def test_blocks_of_features_and_many_labels_are_looked_at_too(parts, tmp_path, monkeypatch):
-    monkeypatch.setattr("spgnn.partition.folder.blocks.VALUES_AT_A_TIME", 10)
-    spoil(parts / "part-00000" / "features.npy", (31, 0), np.inf)
-    with pytest.raises(PartitionError, match="features.npy: node 31 has a feature that is not finite"):
-        training(parts)
+def test_many_labels_are_looked_at_too(tmp_path):
     many = graph_from_coo([0, 1], [1, 2], 3, y=np.eye(3, dtype=np.int64), X=np.eye(3))
     save_partition(part_graph(many, 1, method="block"), tmp_path / "many", many)
     spoil(tmp_path / "many" / "part-00000" / "labels.npy", (2, 0), 2)

@@ -42,15 +42,11 @@ def test_layers_are_made_of_what_is_known(make, said):
     (lambda graph: spgnn.save_graph(graph.A, "nowhere"), "got a csr_array, expected a Graph"),
     (lambda graph: spgnn.distribute(SelfCommunicator(), graph), r"got a Graph instead of a communicator: with spgnn.world\(\) as comm"),
     (lambda graph: spgnn.distribute(graph, 4), "got a int instead of a communicator"),
+    (lambda graph: spgnn.train(Stack(GCN(6, 3)), graph, epochs=1), r"got a Graph; expected a DistGraph: train\(model, spgnn.distribute"),
 ])  # fmt: skip
 def test_what_is_no_graph_or_communicator_is_refused_with_what_makes_one(call, said):
     with pytest.raises(UsageError, match=said):
         call(random_graph())
-
-
-def test_a_graph_in_place_of_its_distributed_form_is_refused():
-    with pytest.raises(UsageError, match=r"got a Graph; expected a DistGraph: train\(model, spgnn.distribute"):
-        spgnn.train(Stack(GCN(5, 3)), random_graph(f=5, classes=3), epochs=1)
 
 
 def test_a_model_that_loses_rows_is_told_so():

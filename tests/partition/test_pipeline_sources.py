@@ -13,6 +13,7 @@ from spgnn.partition import PartitionFolder, load_partition, part_to_folder, par
 
 MEMORY = "16GB"  # the process that runs all tests may have 1 GB itself
 EDGES = np.array([[0, 1], [2, 3], [4, 5], [6, 7], [1, 4]], np.int32)
+HEAVY = graph_from_coo([0, 1], [1, 2], 3, weights=np.array([1.0, 2.0]), name="heavy")
 
 
 def arrays_of(folder):
@@ -32,26 +33,13 @@ def test_a_graph_gives_the_folder_that_it_is_saved_as_with_its_edges_as_chosen(t
     assert arrays_of(tmp_path / "parts") == arrays_of(tmp_path / "memory")
 
 
-def test_edges_may_be_chosen_for_a_graph_that_has_none_chosen_and_for_no_other(tmp_path):
+def test_edges_may_be_chosen_for_a_graph_that_has_none_chosen(tmp_path):
     graph = graph_from_coo([0, 1, 2], [1, 2, 3], 4)
     part_to_folder(graph, 1, tmp_path / "parts", memory=MEMORY, edges="reversed")
     assert [list(map(int, ids)) for ids in PartitionFolder(tmp_path / "parts").block(0).A_nN.nonzero()] == [
         [1, 2, 3],
         [0, 1, 2],
     ]
-    with pytest.raises(UsageError, match="edges are 'undirected' already"):
-        part_to_folder(graph.in_use(), 1, tmp_path / "parts", memory=MEMORY, edges="directed")
-
-
-def test_a_graph_with_weights_is_refused(tmp_path):
-    with pytest.raises(InputError, match="heavy: has weights, and a stream of edges carries none"):
-        part_to_folder(
-            graph_from_coo([0, 1], [1, 2], 3, weights=np.array([1.0, 2.0]), name="heavy"),
-            1,
-            tmp_path / "parts",
-            memory=MEMORY,
-        )
-    assert not any(tmp_path.iterdir())
 
 
 def damaged(folder):
@@ -78,10 +66,14 @@ def test_a_damaged_npy_is_named_as_edges_and_as_owners(tmp_path):
     ({"owner": np.array([0, 1])}, PartitionError, "owner has 2 entries, the graph has 8"),
     ({"owner": np.array(1)}, PartitionError, r"owner has shape \(\); expected"),
     ({"features": sp.coo_array(np.arange(8.0))}, FormatError, r"features: shape \(8,\); expected a row per node"),
+    ({"n_nodes": 7}, InputError, r"6 -> 7; expected ids from 0 to 6, from n_nodes = 7"),
+    ({"features": np.zeros((7, 2))}, InputError, r"6 -> 7; expected ids from 0 to 6, from features"),
+    ({"source": HEAVY}, InputError, "heavy: has weights, and a stream of edges carries none"),
+    ({"source": HEAVY.in_use(), "edges": "directed"}, UsageError, "edges are 'undirected' already"),
 ])  # fmt: skip
-def test_arrays_that_do_not_fit_leave_nothing(tmp_path, given, error, message):
+def test_what_does_not_fit_leaves_nothing(tmp_path, given, error, message):
     with pytest.raises(error, match=message):
-        part_to_folder(EDGES, 2, tmp_path / "parts", memory=MEMORY, **given)
+        part_to_folder(**{"source": EDGES, "k": 2, "out": tmp_path / "parts", "memory": MEMORY} | given)
     assert not any(tmp_path.iterdir())
 
 
@@ -134,14 +126,6 @@ def test_a_row_of_features_that_does_not_fit_is_told(tmp_path):
     ):
         part_to_folder(EDGES, 2, tmp_path / "parts", memory="16GB", features=tmp_path / "X.npy")
     assert [path.name for path in tmp_path.iterdir()] == ["X.npy"]
-
-
-def test_ids_beyond_the_rows_of_a_table_are_its_fault(tmp_path):
-    np.save(tmp_path / "X.npy", np.zeros((7, 2)))
-    with pytest.raises(InputError, match=r"6 -> 7; expected ids from 0 to 6, from .*X.npy"):
-        part_to_folder(EDGES, 2, tmp_path / "parts", memory=MEMORY, features=tmp_path / "X.npy")
-    with pytest.raises(InputError, match=r"expected ids from 0 to 6, from n_nodes = 7"):
-        part_to_folder(EDGES, 2, tmp_path / "parts", memory=MEMORY, n_nodes=7)
 
 
 @pytest.mark.parametrize("what, values, message", [

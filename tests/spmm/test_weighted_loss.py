@@ -59,17 +59,6 @@ def test_binary_cross_entropy_weighs_rows(dtype):
     near(Z.grad, G, dtype)
 
 
-def test_weights_of_one_are_no_weights():
-    Z, _ = drawn(torch.float32)
-    y, Y, rows = torch.arange(n) % (C + 1) - 1, torch.ones(n, C), torch.arange(0, n, 3)
-    pairs = [
-        [cross_entropy(Z, y, 8, BufferPool(), overwrite=False, weight_n=of) for of in (torch.ones(n), None)],
-        [binary_cross_entropy(Z, Y, rows, 7, of) for of in (torch.ones(len(rows)), None)],
-    ]
-    for weighted, plain in pairs:
-        near(weighted.detach(), plain.detach(), torch.float32)
-
-
 def test_weights_of_another_number_of_rows_are_refused():
     Z, weight = drawn(torch.float32)
     with pytest.raises(ShapeError, match=r"have shape \(39,\); expected one for each row, \(40,\)"):

@@ -93,20 +93,14 @@ def test_a_layer_alone_is_drawn_from_torchs_generator():
 
 
 @parallel([3], mpi=[2])
-def test_buffers_of_a_model_are_those_of_rank_0(comm):
-    model = Stack(GCN(6, 3))
+def test_weights_that_were_loaded_and_buffers_are_those_of_rank_0(comm):
+    model = Stack(GCN(6, 4), GCN(4, 3))
+    model.load_state_dict({name: torch.full_like(W, 1.0 + comm.rank) for name, W in model.state_dict().items()})
     model.register_buffer("projection", torch.full((3, 3), float(comm.rank)))
     model.register_buffer("count", torch.tensor(comm.rank))
     Trainer(model, distribute(random_graph(), comm), TrainConfig(split="given"))
-    assert float(model.projection.sum()) == 0 and int(model.count) == 0
-
-
-@parallel([3], mpi=[2])
-def test_weights_that_were_loaded_are_those_of_rank_0(comm):
-    model = Stack(GCN(6, 4), GCN(4, 3))
-    model.load_state_dict({name: torch.full_like(W, 1.0 + comm.rank) for name, W in model.state_dict().items()})
-    Trainer(model, distribute(random_graph(), comm), TrainConfig(split="given"))
     assert all(float(weight.detach().min()) == float(weight.detach().max()) == 1 for weight in model.parameters())
+    assert float(model.projection.sum()) == 0 and int(model.count) == 0
 
 
 class DropsByFunction(Layer):

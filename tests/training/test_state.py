@@ -17,14 +17,11 @@ from spgnn.training import Trainer
 
 CASES = {
     "adam": {},
-    "sgd": {"optimizer": "sgd", "lr": 0.5, "weight_decay": 0.01},
     "adam, dropout": {"dropout": 0.4, "decay_layers": "first", "weight_decay": 0.05},
-    "sgd, dropout": {"optimizer": "sgd", "lr": 0.5, "dropout": 0.4},
+    "sgd, dropout": {"optimizer": "sgd", "lr": 0.5, "weight_decay": 0.01, "dropout": 0.4},
     "narrow wires, dropout": {"wire": "bfloat16", "dropout": 0.4},
     "pruned": {"prune": "always"},
-    "patience": {"patience": 2, "epochs": 60},
     "patience, dropout": {"patience": 3, "epochs": 60, "dropout": 0.4},
-    "scored now and then": {"eval_every": 3, "epochs": 11},
     "patience, scored now and then": {"patience": 4, "eval_every": 3, "epochs": 60, "dropout": 0.2},
 }
 

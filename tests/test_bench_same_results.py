@@ -13,7 +13,6 @@ from scripts import script
 from spgnn.config.names import SAMPLERS
 
 ROOT = Path(__file__).resolve().parents[1]
-SCRIPT = ROOT / "runs" / "bench" / "same_results"
 
 
 @pytest.fixture(scope="module")

@@ -188,6 +188,13 @@ def launch(
     return Launched(process.returncode, text, errors, seconds, is_late, list(left.values()))
 
 
+def launch_text(n: int, text: str, folder: Path, *words, run_by: Sequence = (), **options) -> Launched:
+    """Launch a program of this text with words."""
+    path = folder / "program.py"
+    path.write_text(text)
+    return launch(n, [sys.executable, *run_by, path, *words], **options)
+
+
 def _environment(job: str, env: dict[str, str]) -> dict[str, str]:
     paths = [str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
     name, value = job.split("=")

@@ -1,11 +1,10 @@
 """Kill tests: one rank of three fails, and the whole job ends in seconds, named once."""
 
 import re
-import sys
 
 import pytest
 from pairs import full_beyond
-from worlds import launch
+from worlds import launch_text
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 
@@ -66,9 +65,7 @@ PHASE = {"before": "set-up", "set-up": "loading the graph", "epoch": "epoch 7", 
 
 
 def run(tmp_path, how, where, program="script", run_by=(), **env):
-    path = tmp_path / "program.py"
-    path.write_text(PROGRAM[program])
-    ended = launch(3, [sys.executable, *run_by, path, how, where], limit_s=30, env=env)
+    ended = launch_text(3, PROGRAM[program], tmp_path, how, where, run_by=run_by, limit_s=30, env=env)
     assert not ended.is_late and ended.seconds < 10, f"{ended.seconds:.1f} s\n{ended.err}"
     assert ended.left == []
     return ended

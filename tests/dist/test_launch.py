@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
-from worlds import ROOT, launch
+from worlds import ROOT, launch_text
 
 from spgnn.dist.launch import find_launcher
 from spgnn.errors import LaunchError
@@ -156,7 +156,5 @@ MPI.COMM_WORLD.Barrier()
 @pytest.mark.mpi
 @pytest.mark.slow
 def test_a_communicator_of_some_ranks_does_not_wait_for_the_others(tmp_path):
-    path = tmp_path / "program.py"
-    path.write_text(OF_SOME)
-    ended = launch(3, [sys.executable, path], limit_s=20)
+    ended = launch_text(3, OF_SOME, tmp_path, limit_s=20)
     assert ended.code == 0, ended.err

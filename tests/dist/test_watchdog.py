@@ -2,13 +2,12 @@
 
 import _thread
 import re
-import sys
 import threading
 import time
 
 import numpy as np
 import pytest
-from worlds import launch, parallel
+from worlds import launch_text, parallel
 
 from spgnn.dist import Communicator, Request, SelfCommunicator, run_threads
 from spgnn.dist.job.background import BackgroundThread
@@ -145,9 +144,7 @@ def test_without_a_limit_and_on_thread_ranks_there_is_none():
 
 
 def run(tmp_path, how, limit, by="mpi"):
-    path = tmp_path / "program.py"
-    path.write_text(PROGRAM)
-    ended = launch(3, [sys.executable, path, how, limit], limit_s=80, by=by)
+    ended = launch_text(3, PROGRAM, tmp_path, how, limit, limit_s=80, by=by)
     assert not ended.is_late, ended.err
     assert ended.left == []
     return ended
@@ -203,9 +200,7 @@ sys.exit(main())
 @pytest.mark.mpi
 @pytest.mark.slow
 def test_a_training_of_which_a_rank_is_stopped_ends_with_70(tmp_path):
-    path = tmp_path / "program.py"
-    path.write_text(TRAINING)
-    ended = launch(2, [sys.executable, path], limit_s=40)
+    ended = launch_text(2, TRAINING, tmp_path, limit_s=40)
     assert (ended.code, ended.left, ended.out) == (70, [], ""), ended.err
     (line,) = [line for line in ended.err.splitlines() if "watchdog" in line]
     assert re.search(r"rank 1 gives no sign of life .*; rank 0 waits in \w+.*, phase epoch \d+", line), line

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from scripts import printed, script
+from scripts import RUNS, printed, script
 
 
 @pytest.mark.slow
@@ -38,3 +38,12 @@ def test_cosines_and_norms_are_those_of_hand():
     found = script("bench/gradients").summary(np.array([[3.0, 0.0], [0.0, 4.0]]), np.array([0.0, 2.0]))
     expected = {"cosine": 0.5, "deviation": 0.5, "norm": 1.75, "mean_cosine": 0.8, "mean_norm": 1.25}
     assert found == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_tissue_of_the_slide_is_the_notebooks():
+    notebook = json.loads((RUNS.parent / "docs/gallery/slide.ipynb").read_text(encoding="utf-8"))
+    (source,) = [text for cell in notebook["cells"] if (text := "".join(cell["source"])).startswith("draw = ")]
+    made = {"np": np, "cells": 500, "genes": 60, "regions": 8}
+    exec(source, made)
+    for name, values in zip(("place", "counts", "region"), script("bench/slide").tissue(500), strict=True):
+        np.testing.assert_array_equal(values, made[name])

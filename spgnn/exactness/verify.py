@@ -66,9 +66,10 @@ def verify(
         print(spgnn.verify(Stack(GCN(16, 32), GCN(32, 4), dropout=0.5), "sbm:n=200,seed=0"))
 
     Compared are what every module returns, in evaluation and in a training pass with dropout, the loss, the gradients of
-    parameters and rows, and the buffers afterwards; and on one rank the gradient with differences of the loss, and each
-    wrapped module with itself, called with the edges of the whole graph. The first
-    module that differs is named, with the likely reason, which further runs on changed graphs and inputs decide.
+    parameters and rows, and the buffers afterwards; and on one rank the gradient with differences of the loss, each
+    wrapped module with itself, called with the edges of the whole graph, and a Stack that trains out of core with itself
+    in parts on disk. The first module that differs is named, with the likely reason, which further runs on changed graphs
+    and inputs decide.
     Args:   model        a module called as model(A, X), wrapped ones too, or a function that makes one; it stays as it is.
             graph        a Graph, or GRAPH of the command line. All modules' outputs are held: a small graph is enough.
             ranks        numbers of ranks, each with a random partition. Of a symmetric graph one more run has some edges

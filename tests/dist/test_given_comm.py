@@ -89,8 +89,7 @@ if world.rank == 0:
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_halves_of_a_program_of_petsc_train_their_matrices_as_each_alone(tmp_path, ranks):
     pytest.importorskip("petsc4py")
-    (tmp_path / "halves.py").write_text(PETSC_PROGRAM)
-    ended = launch(ranks, [sys.executable, str(tmp_path / "halves.py")], limit_s=120)
+    ended = launch_text(ranks, PETSC_PROGRAM, tmp_path, limit_s=120)
     assert ended.code == 0, ended.err
     assert f"{ranks} rank(s) on 1 host(s)" in ended.out
 
@@ -120,13 +119,13 @@ def test_a_rank_that_fails_in_its_half_ends_the_job(tmp_path):
 @pytest.mark.slow
 def test_processes_that_each_have_a_world_of_their_own_are_no_part_of_a_job(tmp_path):
     pytest.importorskip("mpi4py")
-    (tmp_path / "alone.py").write_text(
+    program = (
         "import spgnn\nfrom mpi4py import MPI\n"
         "try:\n    spgnn.distribute(spgnn.load_graph('path:n=9'), MPI.COMM_WORLD)\n"
         "except spgnn.SpgnnError as error:\n    print(error)\n"
     )
     other = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"}  # of a launcher that this MPI does not know
-    ended = launch(0, [sys.executable, str(tmp_path / "alone.py")], env=other)
+    ended = launch_text(0, program, tmp_path, env=other)
     assert "started 2 processes, but MPI makes jobs of 1 of them" in ended.out, ended.err
 
 

@@ -100,17 +100,18 @@ def load_graph(
     for note in () if SpgnnError.is_of_main else read_notes(graph):  # a command shows all notes
         say(note)
     read = {} if options else _named(source, {"format": format} | values)
-    return combined(replace(graph, meta=graph.meta | {"read": read}), wanted)
+    return combined(replace(graph, meta=graph.meta | read), wanted)
 
 
-def _named(source, given: dict[str, Any]) -> dict[str, str]:
-    """Return the options of a command that reads the same graph: graph, format, ...; {} of what is in memory."""
-    given = {name: value for name, value in given.items() if value is not None}
-    if not all(isinstance(value, (str, Path)) for value in (source, *given.values())):
+def _named(source, given: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """Return as `read` of meta the options of a command that reads the same graph; {} of what is in memory."""
+    read = {"graph": source} | {name: value for name, value in given.items() if value is not None}
+    if not all(isinstance(value, (str, Path)) for value in read.values()):
         return {}
-    is_name = lambda name, value: name == "format" or value in MADE or (name == "graph" and is_built_in(value))
-    read = {"graph": source} | given
-    return {name: str(value) if is_name(name, value) else os.path.abspath(value) for name, value in read.items()}
+    names = {"format"} | ({"features"} if read.get("features") in MADE else set())
+    names |= {"graph"} if is_built_in(source) and "format" not in read else set()
+    texts = {name: str(value) if name in names else os.path.abspath(value) for name, value in read.items()}
+    return {"read": texts}
 
 
 def _table(value: object) -> tuple[Path, list[str]] | None:

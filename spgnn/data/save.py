@@ -34,6 +34,7 @@ from .native import (
 )
 
 NAMES = ("classes", "feature_names", "edge_classes")
+OF_FILE = ("unread", "notes", "read")  # of meta: what is said of the file that was read
 FILES = (MANIFEST, *(f"{name}.npy" for name in ARRAYS))
 
 
@@ -200,9 +201,7 @@ def _manifest(graph: Graph) -> dict:
         "task": graph.task,
         "directed": not graph.is_symmetric,
         "edges": graph.edges,
-        "meta": {
-            key: value for key, value in graph.meta.items() if key not in ("unread", "notes", "read")
-        },  # of its file
+        "meta": {key: value for key, value in graph.meta.items() if key not in OF_FILE},
         "files": {},
     } | {name: names for name in NAMES if (names := getattr(graph, name)) is not None}
 

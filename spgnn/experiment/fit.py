@@ -159,4 +159,6 @@ def _options_of(dgraph: DistGraph, config: TrainConfig, spec: ModelSpec | None) 
     names_all = spec is not None and None not in norms_of(spec.build())  # no layer reads the graph's own operator
     is_auto = names_all or (spec is not None and operator_of(config, spec) == dgraph.A.name)
     read = {name: value for name, value in dgraph.read.items() if name != "graph"}
+    if config.split not in ("auto", "given"):  # not the split of the file
+        read.pop("split", None)
     return found | read | {"operator": "auto" if is_auto else dgraph.A.name}

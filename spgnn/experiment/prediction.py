@@ -175,6 +175,10 @@ def predict(
             f"{folder} is a run on links: give --top K for the best targets of each node, or --pairs FILE for the scores of "
             "pairs, with --out FILE"
         )
+    if config.on == "edges" and out and out.endswith(ADDED):
+        raise UsageError(
+            f"--out {out}: has cells or points, and {folder} is a run on edges; give .npy, .csv or .parquet"
+        )
     target = Path(out) if out else folder / "predictions.npy"
     wanted = replace(wanted, scratch=wanted.scratch or str(target.parent))
     computed = compute(run, source, comm, wanted, bool(embeddings))

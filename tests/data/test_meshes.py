@@ -8,10 +8,11 @@ import pytest
 import tiny_files as tiny
 
 import spgnn
+from spgnn.config import TrainConfig
 from spgnn.data.readers.mesh_file import CELLS, add_to_mesh
 from spgnn.dist import SelfCommunicator
 from spgnn.errors import FormatError, GraphError, InputError, UsageError
-from spgnn.experiment import predict
+from spgnn.experiment import predict, run
 from spgnn.layers import GCN, Stack
 
 meshio = pytest.importorskip("meshio")
@@ -100,3 +101,13 @@ def test_predictions_are_added_to_the_points(tmp_path, label, loss):
         predict(str(tmp_path / "run"), comm, out="absent.vtu")
     with pytest.raises(GraphError, match="has 6 points; expected 7, as the graph has nodes"):
         add_to_mesh(path, 7, "--out", {})
+
+
+def test_classes_of_edges_are_no_data_of_points(tmp_path):
+    ring = np.arange(6)
+    graph = spgnn.graph_from_coo(ring, (ring + 1) % 6, 6, X=np.ones((6, 1)), edge_y=ring % 2)
+    spgnn.save_graph(graph, tmp_path / "ring")
+    config = TrainConfig(on="edges", split="random", epochs=1, hidden=4, out=str(tmp_path / "run"))
+    run(str(tmp_path / "ring"), config, SelfCommunicator())
+    with pytest.raises(UsageError, match="is a run on edges"):
+        predict(str(tmp_path / "run"), SelfCommunicator(), out=str(tiny.write_mesh(tmp_path)))

@@ -82,6 +82,8 @@ def test_a_model_that_is_not_trained_out_of_core_as_in_memory_is_found():
     found = spgnn.verify(model(planted.OfOnePart), GRAPH, ranks=(1, 2), replication=1)
     assert found.rows[-1].edges == "on disk" and found.rows[-1].loss > 1e-3
     assert found.finding.check == "evaluation" and "its `hops` does not say" in found.finding.reason
+    bare = spgnn.verify(model(), dataclasses.replace(GRAPH, y=None, split=None), ranks=(1,))
+    assert bare.ok and not bare.rows[-1].note and bare.rows[-1].gradient < 1e-12
     right = spgnn.verify(model(dropout=0.3), GRAPH, ranks=(1,), loss=lambda Z, y: ((Z[:, 0] - y) ** 2).sum())
     assert right.ok and right.rows[-1].edges == "on disk" and right.rows[-1].gradient < 1e-12
 

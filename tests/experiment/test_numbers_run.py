@@ -20,7 +20,7 @@ from spgnn.report.figures import draw
 from spgnn.report.page import runs_page
 from spgnn.report.runs import read_runs, results_table
 
-ALONE = SelfCommunicator()
+ALONE, MODES = SelfCommunicator(), ("full", "out-of-core")
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def graph(tmp_path):
     """A native folder: two columns of unlike scales, with names and gaps."""
     graph = random_graph(n=60, edges=300, use="directed")
     rng = np.random.default_rng(0)
-    Y = np.column_stack([1000 + 50 * graph.X[:, 0], 1e-3 * graph.X.sum(1)]) + rng.standard_normal((60, 2)) * [5, 1e-4]
+    Y = np.column_stack([1e5 + 50 * graph.X[:, 0], 1e-3 * graph.X.sum(1)]) + rng.standard_normal((60, 2)) * [5, 1e-4]
     Y[rng.random((60, 2)) < 0.1] = np.nan
     graph = replace(graph, edges="stored", y=Y, classes=("heat", "flow"))
     spgnn.save_graph(graph, tmp_path / "g")
@@ -44,7 +44,7 @@ def test_a_run_keeps_its_units_scores_and_predictions(graph, tmp_path):
     summary = trained(tmp_path, "r", loss="huber", metric="mae")
     assert summary["metric"] == "mae" and summary["test"] == summary["scores"]["test"]["mae"]
     model, config = spgnn.load_run(tmp_path / "r")
-    assert config.loss == "huber" and 900 < model.units.mean_C[0] < 1100
+    assert config.loss == "huber" and 9e4 < model.units.mean_C[0] < 1.1e5
     dgraph = spgnn.distribute(graph.with_edges("both"), dtype="float64")
     with torch.no_grad():
         Z = dgraph.collect(model(dgraph).numpy())
@@ -75,9 +75,28 @@ def test_parts_have_the_scores_of_the_graph_on_any_ranks(graph, tmp_path):
     assert apart["test"] == pytest.approx(whole["test"], rel=1e-8)
     predict(str(tmp_path / "whole"), ALONE, out=str(tmp_path / "whole.npy"))
     np.testing.assert_allclose(np.load(tmp_path / "apart.npy"), np.load(tmp_path / "whole.npy"), rtol=1e-8)
-    assert trained(tmp_path, "o", source="parts", mode="out-of-core")["test"] == pytest.approx(whole["test"], rel=1e-8)
+    for dtype in ("float64", "float32"):  # in which labels are rounded before all else
+        found = [trained(tmp_path, f"{mode}-{dtype}", source="parts", mode=mode, dtype=dtype) for mode in MODES]
+        assert found[1]["test"] == pytest.approx(found[0]["test"], rel=1e-8 if dtype == "float64" else 1e-4)
+        losses = [json.loads(open(tmp_path / f"{mode}-{dtype}/metrics.jsonl").readline())["loss"] for mode in MODES]
+        assert losses[1] == pytest.approx(losses[0], rel=1e-12 if dtype == "float64" else 1e-6)
     with pytest.raises(SpgnnError, match="numbers to predict, which mode average does not train on"):
         trained(tmp_path, "a", source="parts", mode="average")
+
+
+@pytest.mark.parametrize("kept", [(), (1,), (1, 0)])
+def test_later_parts_with_other_columns_are_predicted_as_a_later_graph(graph, tmp_path, kept):
+    trained(tmp_path, "r")
+    of_kept = {"y": graph.y[:, kept], "classes": tuple(graph.classes[c] for c in kept)} if kept else {"y": None}
+    later = replace(graph, **({"classes": None} | of_kept)).with_edges("both")
+    save_partition(part_graph(later, 3, "random"), tmp_path / "later", later, hops=1)
+    found = {}
+    for how in ("together", "layerwise"):
+        options = {"source": str(tmp_path / "later"), "out": str(tmp_path / f"{how}.npy"), "evaluation": how}
+        found[how] = predict(str(tmp_path / "r"), ALONE, **options)
+    assert [found[how].get("val") for how in found] == [pytest.approx(found["together"].get("val"))] * 2
+    assert ("val" in found["layerwise"]) == bool(kept)
+    np.testing.assert_allclose(np.load(tmp_path / "layerwise.npy"), np.load(tmp_path / "together.npy"), rtol=1e-10)
 
 
 def test_a_report_has_numbers_as_they_are(graph, tmp_path):

@@ -224,13 +224,15 @@ def test_a_module_with_an_attribute_called_widths_is_no_stack():
 @pytest.mark.parametrize("edges", ["directed", "undirected"])
 def test_a_run_of_a_script_knows_the_file_of_its_graph(tmp_path, monkeypatch, edges):
     monkeypatch.chdir(tmp_path)
-    spgnn.save_graph(load_graph("sbm:n=60,seed=0"), "made")
+    spgnn.save_graph(replace(random_graph(n=60, edges=200, use="directed"), edges="stored"), "made")
     graph = load_graph("made", features="degree").with_edges(edges)
-    history = spgnn.train(Stack(GCN(1, 4)), distribute(graph), epochs=2, out="run")
+    history = spgnn.train(Stack(GCN(1, graph.n_classes)), distribute(graph), epochs=2, out="run")
     monkeypatch.chdir("/")
     found = predict(str(tmp_path / "run"), SelfCommunicator())
     assert found["val"] == max(record["val"] for record in history.records)
-    spgnn.train(Stack(GCN(1, 4)), distribute(replace(graph, X=graph.X * 2)), epochs=2, out=tmp_path / "changed")
+    spgnn.train(
+        Stack(GCN(1, graph.n_classes)), distribute(replace(graph, X=graph.X * 2)), epochs=2, out=tmp_path / "changed"
+    )
     with pytest.raises(CheckpointError, match="another graph"):
         predict(str(tmp_path / "changed"), SelfCommunicator())
 

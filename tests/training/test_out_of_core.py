@@ -15,10 +15,11 @@ from worlds import parallel
 import spgnn
 from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator
-from spgnn.distgraph import Parts, distribute, merge_parts
+from spgnn.distgraph import Parts, distribute, merge_parts, part_rows
 from spgnn.errors import ResourceError, UsageError
 from spgnn.experiment import run
 from spgnn.layers import APPNP, GAT, GCN, GCNII, GIN, MLP, SAGE, SGC, MixHop, Stack
+from spgnn.training.parts import scratch
 from spgnn.training.parts.out_of_core_step import OutOfCoreStep
 from spgnn.training.parts.scratch import Scratch
 from spgnn.training.trainer import Trainer, weights_of
@@ -43,6 +44,12 @@ MODELS = {
     "batch norm": lambda **o: Stack(norm(6), GCN(6, 8), norm(8), torch.nn.ReLU(), GCN(8, 5), norm(5), GCN(5, 3), **o),
     "mlp": lambda **o: Stack(MLP(6, 5, act="relu"), torch.nn.Dropout(o["dropout"]), MLP(5, 3), **o),
 }  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def few_rows_at_once(monkeypatch):
+    for module in (part_rows, scratch):
+        monkeypatch.setattr(module, "BLOCK", 7)
 
 
 def small(kind="undirected", k=4, n=60):
@@ -104,6 +111,15 @@ def test_any_ranks_and_parts_train_as_in_memory(comm, name, k, tmp_path):
     check_equal(trainer, expected)
     comm.barrier()
     assert os.listdir(tmp_path) == []
+
+
+def test_free_buffers_of_parts_of_other_sizes_do_not_add_up():
+    graph, owner_N = small(n=3000, k=6)
+    make = lambda: Stack(GCN(6, 64, act="relu"), GCN(64, 64, act="relu"), GCN(64, 3))
+    trainer = out_of_core(make, graph, owner_N, SelfCommunicator())
+    trainer.fit()
+    pool = trainer.steps.engine.reader.layout.pool
+    assert 0 < pool.held_bytes <= 1.1 * pool.most_used
 
 
 @pytest.mark.parametrize("labels", ["classes", "several", "a number", "numbers"])

@@ -16,6 +16,7 @@ from ...distgraph import Parts
 from ...distgraph.own_rows import OwnRows
 from ...errors import GraphError, NumericalError, ShapeError, together
 from ...graph import NO_SPLIT, ColumnMap
+from ...spmm.kernels.buffers import sum_dtype
 from ..metrics import count_own, number_means, number_sums, predicted
 from .out_of_core import OutOfCore
 from .scratch import Scratch
@@ -43,16 +44,18 @@ class LayerwiseScorer:
             self.scored, self.n_counted = columns.scored, len(columns.scored)
         elif columns is not None and self.task == "classes":
             self.n_counted = max(self.C, parts.n_classes)
-        self.number_sC: np.ndarray | None = None  # of numbers: how many are known in each split, and their means
-        self.mean_sC: np.ndarray | None = None
+        self.number_type = np.float64 if sum_dtype(self.passes.needs.dtype) == torch.float64 else np.float32
+        self.known: tuple[np.ndarray, np.ndarray] | None = None  # of numbers: of each split their number, their means
 
     def labels(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield labels and split of the own nodes of each own part."""
+        """Yield labels and split of the own nodes of each own part; numbers (n, C), in the type of the sums, as in memory."""
         for p in self.parts.own:
             block, _, _ = self.parts.source.part(p)
             y_n, split_n = self.parts.labels(block, len(block.own_n))
             assert y_n is not None and split_n is not None  # see check_trainable
-            yield y_n if self.task == "classes" else y_n.reshape(len(y_n), -1), split_n
+            if self.task == "numbers":
+                y_n = y_n.astype(self.number_type).reshape(len(y_n), -1)
+            yield y_n, split_n
 
     def split(self) -> np.ndarray:
         """Return the split of all nodes in original order, (N,) int8."""
@@ -99,10 +102,10 @@ class LayerwiseScorer:
         self, is_counted: bool = False, is_predicted: bool = False
     ) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Return counts and predictions, where they are requested, of one evaluation; see `counts` and `predictions`."""
-        counts = self.no_counts()
+        counts = self.no_counts() if is_counted else None
 
         def consume(rows: OwnRows, Z_nC: torch.Tensor, scratch: Scratch) -> None:
-            if is_counted:
+            if counts is not None:
                 self.add(counts, rows, Z_nC)
             if is_predicted:
                 scratch.write(CLASSES, rows.p, predicted(Z_nC, self.task))
@@ -111,7 +114,7 @@ class LayerwiseScorer:
             return together(self.comm, self._merged, scratch, root=0) if is_predicted else None
 
         predictions_N = self.passes.run(consume, finish)
-        return self._sum(counts) if is_counted else None, predictions_N
+        return None if counts is None else self._sum(counts), predictions_N
 
     def _merged(self, scratch: Scratch) -> np.ndarray:
         """Return the predictions that all ranks have written, in original order."""
@@ -126,15 +129,15 @@ class LayerwiseScorer:
     def no_counts(self) -> np.ndarray:
         """Return zero counts, (3 C' 3 + 1,) int64, C' = n_counted; the last: parts with logits that are not finite.
 
-        Of numbers (3 C 4 + 1,) float64, see metrics.number_sums. Collective: the means of the labels are made.
+        Of numbers (3 C' 4 + 1,) float64, see metrics.number_sums. Collective: the means of the labels are made.
         """
         if self.task != "numbers":
             return np.zeros(9 * self.n_counted + 1, np.int64)
-        if self.number_sC is None:
+        if self.known is None:
             own = together(self.comm, lambda: [(y_n, _weights(y_n, split_n)) for y_n, split_n in self.labels()])
-            none = (np.zeros((0, self.C)), np.zeros((3, 0, self.C)))
-            self.number_sC, self.mean_sC = number_means([none, *own], self.comm)
-        return np.zeros(12 * self.C + 1)
+            none = (np.zeros((0, self.n_counted)), np.zeros((3, 0, self.n_counted)))
+            self.known = number_means([none, *own], self.comm)
+        return np.zeros(12 * self.n_counted + 1)
 
     def _own_counts(self, Z_nC: torch.Tensor) -> np.ndarray:
         """Return the counts of the own parts of this rank."""
@@ -155,22 +158,21 @@ class LayerwiseScorer:
                 f"must have f_out = {self.parts.n_classes}"
             )
         counts[-1] += not torch.isfinite(Z_nC.sum())
-        if self.task == "numbers":
-            assert self.mean_sC is not None
+        Z_nC = Z_nC[:, self.scored]
+        if self.known is not None:
             Y_nC = rows.y_n.double().numpy()
-            sums = number_sums(Z_nC.double().numpy(), Y_nC, _weights(Y_nC, rows.split_n), self.mean_sC)
-            counts[:-1] += sums.ravel()
-            return
-        counts[:-1] += count_own(Z_nC[:, self.scored], rows.y_n, rows.split_n, self.n_counted).ravel()
+            own = number_sums(Z_nC.double().numpy(), Y_nC, _weights(Y_nC, rows.split_n), self.known[1])
+        else:
+            own = count_own(Z_nC, rows.y_n, rows.split_n, self.n_counted)
+        counts[:-1] += own.ravel()
 
     def _sum(self, counts: np.ndarray) -> np.ndarray:
         self.comm.all_reduce(counts)
         if counts[-1]:
             raise NumericalError("the logits are not finite")
-        if self.task != "numbers":
+        if self.known is None:
             return counts[:-1].reshape(3, -1, 3)
-        assert self.number_sC is not None
-        return np.concatenate([self.number_sC[:, :, None], counts[:-1].reshape(3, -1, 4)], axis=2)
+        return np.concatenate([self.known[0][:, :, None], counts[:-1].reshape(3, -1, 4)], axis=2)
 
 
 def _weights(Y_nC: np.ndarray, split_n: np.ndarray) -> np.ndarray:

@@ -47,7 +47,7 @@ class OutOfCoreStep(Step):
         self.scorer: LayerwiseScorer = LayerwiseScorer(model, parts, scratch)  # pyrefly: ignore[bad-override]
         check_loss(dgraph, config)
         shape = (0,) if self.scorer.task == "classes" else (0, dgraph.n_classes)
-        dtype = np.float64 if self.scorer.task == "numbers" else np.int64
+        dtype = self.scorer.number_type if self.scorer.task == "numbers" else np.int64
         labels = [(np.zeros(shape, dtype), np.zeros(0, np.int8)), *self.scorer.labels()]
         y_n, split_n = (np.concatenate(of_parts) for of_parts in zip(*labels))
         y_n = torch.from_numpy(y_n)

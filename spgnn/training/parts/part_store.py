@@ -43,9 +43,9 @@ class PartStore:
         made = {norm: self._csr(norm, p, known.wide) for norm in self.reader.norms}
         wide = replace(known.wide.block, node_m=node_m, made=made)
         local = replace(known.local.block, node_m=node_m[: known.n])
-        y_n, split_n = torch.from_numpy(self._load("y_n", p)), self._load("split_n", p)
-        operators = {"wide": SubgraphSpMM(wide), "local": SubgraphSpMM(local)}
-        return replace(known, node_m=node_m, **operators, y_n=y_n, split_n=split_n)
+        y_n, split_n = self.scratch.load("y_n", p), self.scratch.load("split_n", p)
+        labels = {"y_n": None if y_n is None else torch.from_numpy(y_n), "split_n": split_n}
+        return replace(known, node_m=node_m, wide=SubgraphSpMM(wide), local=SubgraphSpMM(local), **labels)
 
     def keep(self, rows: OwnRows) -> None:
         """Write the rows of a part whose layers have run forward and back, unless they are there."""
@@ -58,7 +58,8 @@ class PartStore:
                     if getattr(of, key) is not None:
                         self.scratch.save(f"{name}-{key}", p, getattr(of, key))
         for name, of in (("node_m", rows.node_m), ("y_n", rows.y_n), ("split_n", rows.split_n)):
-            self.scratch.save(name, p, np.asarray(of))
+            if of is not None:
+                self.scratch.save(name, p, np.asarray(of))
         wide, local = (SubgraphSpMM(replace(A.block, node_m=none, made={})) for A in (rows.wide, rows.local))
         self._rows[p] = replace(rows, node_m=none, wide=wide, local=local, y_n=None, split_n=None)
 
